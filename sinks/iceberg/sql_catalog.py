@@ -11,6 +11,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.sinks.common.lake.errors import brief
+from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW, remedies
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.options import IcebergOptions
@@ -19,22 +20,11 @@ from twophase.sinks.iceberg.synced_io import NAME
 _TABLES = "iceberg_tables"
 _DRIVERS = {"mysql": "mysql+pymysql"}
 _GRANT = "GRANT the account SELECT, INSERT, UPDATE, DELETE and CREATE on the catalog's schema."
-_LOGIN = "check the user in catalog_uri, and what password_env or password_file names."
-_PRIMARY = "name the primary server in catalog_uri, or have its read-only mode ended."
-_REMEDIES = {
-    **dict.fromkeys((1044, 1142, 1143, 1227), _GRANT),
-    **dict.fromkeys((1045, 1130, 1698), _LOGIN),
-    **dict.fromkeys((1290, 1792, 1836), _PRIMARY),
-    1049: "create the schema, or correct catalog_uri.",
-    3118: "have an administrator run: ALTER USER ... ACCOUNT UNLOCK.",
-}
-"""Of MySQL's replies."""
+_REMEDIES = {**remedies("catalog_uri"), **dict.fromkeys((1044, 1142, 1143), _GRANT)}
 _GENERIC = (
     "check that the database answers, and that the account may read and write the tables of the "
     "catalog."
 )
-_NOT_NOW = (1040, 1053, 1205, 1213)
-_NO_REPLY = range(2000, 3000)
 
 
 class DatabaseCatalog(Catalog):
@@ -76,25 +66,25 @@ class DatabaseCatalog(Catalog):
 
     def _explain(self, error: Exception) -> TwoPhaseError:
         """See `Catalog._explain`."""
-        code = _code(error)
-        kind = TargetUnreachableError if self._is_open or _may_pass(code) else PreflightError
+        reply = _reply(error)
+        kind = TargetUnreachableError if self._is_open or _may_pass(reply) else PreflightError
         return kind(
             f"The catalog {self._options.catalog_uri} cannot be used: {brief(error)}.",
-            remedy=_REMEDIES.get(code, _GENERIC) if isinstance(code, int) else _GENERIC,
+            remedy=_REMEDIES.get(reply, _GENERIC) if isinstance(reply, int) else _GENERIC,
         )
 
 
-def _code(error: Exception) -> object:
-    """Return what MySQL's replies have a number for, and SQLite's a text."""
+def _reply(error: Exception) -> object:
+    """Return the number of MySQL's error, or the text of SQLite's."""
     arguments = getattr(getattr(error, "orig", None), "args", ())
     return arguments[0] if arguments else None
 
 
-def _may_pass(code: object) -> bool:
-    """Return whether a database did not answer, or is too busy to."""
-    if isinstance(code, int):
-        return code in _NO_REPLY or code in _NOT_NOW
-    return isinstance(code, str) and "locked" in code
+def _may_pass(reply: object) -> bool:
+    """Return whether a database did not answer, or refuses for now."""
+    if isinstance(reply, int):
+        return reply in CONNECTION_LOST | NOT_NOW and reply not in _REMEDIES
+    return isinstance(reply, str) and "locked" in reply
 
 
 def _engine_uri(options: IcebergOptions) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import pymysql
 
-TOO_MANY_CONNECTIONS = 1040
+from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW
+
 LOCK_WAIT_TIMEOUT = 1205
 DEADLOCK = 1213
 SERVER_LOST = 2013
@@ -27,29 +28,12 @@ XAER_RMERR = 1401
 XA_ROLLED_BACK = frozenset({1402, 1613, 1614})
 """The branch is known, and the server has rolled it back by itself."""
 
-NOT_NOW = frozenset({
-    1021, 1037, 1041, 1114,  # disk or memory full
-    1040, 1203, 1226,        # too many connections
-    1053, 1927, 1317,        # shutdown, killed
-    1205,                    # blocked by a backup or FLUSH TABLES WITH READ LOCK
-    1223, 1290, 1792, 1836,  # read-only (H37)
-    1969, 3024,              # statement timeout
-})  # fmt: skip
-"""The server refuses for now: the branch is unchanged."""
-
 TRANSACTION_TOO_LARGE = frozenset({
     1197,        # max_binlog_cache_size
     1206,        # locks
     3100, 3231,  # group_replication_transaction_size_limit
 })  # fmt: skip
 """The server has rolled the statement or transaction back; a smaller one may pass."""
-
-CONNECTION_LOST = frozenset({
-    0, 2002, 2003, 2006, 2013, 2014, 2026, 2055,  # the client's
-    1040, 1053, 1129, 1927,                       # too many connections, shutdown, killed
-    1152, 1158, 1159, 1160, 1161,                 # the network
-})  # fmt: skip
-"""The reply may be lost: the outcome of the statement is unknown (H4)."""
 
 LOCKS = "mysql locks"
 """The fingerprint of a wait for a lock."""

@@ -12,12 +12,8 @@ import pymysql
 from pymysql.constants import CR
 
 from twophase.errors import PreflightError, TargetUnreachableError
-from twophase.sinks.mysql.client.codes import (
-    NOT_NOW,
-    TOO_MANY_CONNECTIONS,
-    code_of,
-    is_connection_lost,
-)
+from twophase.sinks.common.mysql_replies import NOT_NOW, TOO_MANY_CONNECTIONS, remedies
+from twophase.sinks.mysql.client.codes import code_of, is_connection_lost
 from twophase.sinks.mysql.options import Endpoint
 
 _TLS = (
@@ -28,40 +24,21 @@ _LOGIN = (
     "check the user in url, what password_env or password_file names, and whether the account may "
     "log in from here or requires TLS (tls)."
 )
-_GRANT = "GRANT the user what the message names, or correct the url."
 _LIST = "have an administrator run: GRANT XA_RECOVER_ADMIN ON *.* TO the user of the sink."
-_UNLOCK = "have an administrator run: ALTER USER ... ACCOUNT UNLOCK."
-_EXPIRED = (
-    "give the account a new password (ALTER USER), and put it where password_file or password_env "
-    "says."
-)
-_LIMIT = (
-    "raise the account's limit (ALTER USER ... WITH MAX_USER_CONNECTIONS, or the variable that the "
-    "message names), or run fewer tasks."
-)
-_READ_ONLY = "name the primary server in url, or have an administrator end its read-only mode."
 _OTHER_SERVER = (
     "connect to MySQL 8.0 or MariaDB 10.5 or newer itself: the sink needs XA transactions, which "
     "proxies and compatible servers may not have."
 )
 _BINLOG = "have an administrator run: SET GLOBAL binlog_format = 'ROW'."
-_PLUGIN = "give the account a plugin that the driver has: ALTER USER ... IDENTIFIED WITH."
 _GENERIC = "look the number up in the server's manual, and change what the message names."
 _BUSY = "remove what the message names; SHOW PROCESSLIST lists who may hold a lock."
 _UNREACHABLE = "start the server, or correct host and port in url."
 _FULL = "raise max_connections, or run fewer tasks; SHOW PROCESSLIST lists who is connected."
 
 _REMEDIES = {
-    **dict.fromkeys((1044, 1142, 1143, 1227, 1370), _GRANT),
+    **remedies("url"),
     **dict.fromkeys((1045, 1130, 1698), _LOGIN),
-    **dict.fromkeys((3118, 4151), _UNLOCK),
-    **dict.fromkeys((1820, 1862), _EXPIRED),
-    **dict.fromkeys((1203, 1226), _LIMIT),
-    **dict.fromkeys((1290, 1792, 1836), _READ_ONLY),
     **dict.fromkeys((1064, 1235, 1289), _OTHER_SERVER),
-    **dict.fromkeys((1251, 1275, 2059), _PLUGIN),
-    1049: "create the schema or correct the url.",
-    1129: "have an administrator run FLUSH HOSTS, and find out what fails to log in so often.",
     1665: _BINLOG,
     3159: "set tls: the server refuses sessions without it.",
 }
