@@ -5,8 +5,12 @@ python -m integration.pipelines.driver '{"arguments": ["run", "--spec", ...]}'
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
 import sys
+import tempfile
+from pathlib import Path
 from typing import Any, NoReturn
 
 from harness.spark_programs import become
@@ -19,7 +23,18 @@ SETTINGS = "spark.orders.settings"
 
 def main(settings: dict[str, Any]) -> NoReturn:
     """Run it to its end."""
+    _wait_for_the_port()
     become("spark-pipelines", settings["arguments"])
+
+
+def _wait_for_the_port() -> None:
+    """Wait until no other test runs a pipeline on this machine: a local server of Spark Connect has
+    always the same port. The lock ends with the processes that this one becomes.
+    """
+    lock = Path(tempfile.gettempdir(), "twophase-spark-pipelines.lock")
+    descriptor = os.open(lock, os.O_CREAT | os.O_RDWR, 0o600)
+    os.set_inheritable(descriptor, True)
+    fcntl.flock(descriptor, fcntl.LOCK_EX)
 
 
 if __name__ == "__main__":

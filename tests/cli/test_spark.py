@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
+import pyspark
 import pytest
 from py4j.protocol import Py4JNetworkError
 from pyspark import SparkContext
@@ -77,7 +78,7 @@ def test_an_error_of_what_is_done_meanwhile_is_not_one_of_spark(
 
 
 def test_a_start_looks_only_for_packages_that_are_not_installed_with_spark() -> None:
-    installed = "org.apache.spark:spark-core_2.13:4.2.0"
+    installed = f"org.apache.spark:spark-core_2.13:{pyspark.__version__}"
     assert printed({PACKAGES: f"org:one:1,{installed}"}) == [LOOKS]
     assert printed({PACKAGES: installed}) == []
 

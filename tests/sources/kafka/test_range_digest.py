@@ -18,6 +18,7 @@ import pytest
 from pyspark import TaskContext
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from harness.spark_features import needs
 from twophase.errors import (
     CorruptRecordError,
     NewerFormatError,
@@ -31,9 +32,12 @@ from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.data_source import KafkaPartition
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.range_digest import RangeDigest, settle
+from twophase.spark_versions import LIMITED_READS
 from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.replay_guard import ReplayGuard
 from twophase.state.journal.entries import Decision
+
+pytestmark = needs(LIMITED_READS)
 
 ITEM = OffsetRange("kafka", "t", "id-1", 0, 10, 110, 3)
 OFFSETS = range(10, 110)

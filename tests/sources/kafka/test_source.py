@@ -7,6 +7,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
+from harness.spark_features import needs
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
 from twophase.errors import (
@@ -24,6 +25,7 @@ from twophase.sources.kafka import KafkaSource
 from twophase.sources.kafka.engines import planner_of
 from twophase.sources.kafka.offsets import Limits, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.spark_versions import LIMITED_READS
 from twophase.testing.contract import (
     NotifyingSourceContract,
     ReadsInTasksContract,
@@ -72,6 +74,7 @@ def harness(memory: MemoryCluster) -> KafkaHarness:
     return KafkaHarness(memory)
 
 
+@needs(LIMITED_READS)
 class TestKafkaSource(
     SourceContract, NotifyingSourceContract, RereadsRangesContract, ReadsInTasksContract
 ):

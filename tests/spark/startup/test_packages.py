@@ -9,6 +9,7 @@ import zipfile
 from pathlib import Path
 from xml.etree import ElementTree
 
+import pyspark
 import pytest
 
 from twophase.spark.startup.packages import (
@@ -104,7 +105,8 @@ def test_without_a_spark_home_the_jars_of_the_installed_pyspark_count(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("SPARK_HOME", raising=False)
-    assert without_installed({PACKAGES: "org.apache.spark:spark-core_2.13:4.2.0"}) == {PACKAGES: ""}
+    installed = f"org.apache.spark:spark-core_2.13:{pyspark.__version__}"
+    assert without_installed({PACKAGES: installed}) == {PACKAGES: ""}
 
 
 def test_ivy_looks_into_maven_central_or_its_mirror_and_into_no_folder_of_the_user(
