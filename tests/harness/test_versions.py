@@ -134,6 +134,7 @@ def test_of_all_subjects_only_the_chosen_ones_are_run(
     assert ran == [("4.1.4", ["savepoints"]), ("4.3.0", [trial.subject for trial in TRIALS])]
 
 
+@pytest.mark.skipif(versions.VARIABLE in os.environ, reason="make versions makes the record")
 def test_what_the_page_calls_tried_has_not_failed() -> None:
     """A subject that was not run yet with a release has no entry there."""
     subjects = {trial.subject for trial in TRIALS}
