@@ -49,7 +49,8 @@ def test_a_driver_that_was_stopped_is_fenced_out_at(
 
 @pytest.mark.parametrize("point", representatives(["C06", "C07", "C08", "C09"], {"C06", "C09"}))
 @pytest.mark.parametrize(
-    "target", representatives(["two_servers", "files", "iceberg"], {"two_servers"})
+    "target",
+    representatives(["two_servers", "files", "iceberg", "kafka", "staged_kafka"], {"two_servers"}),
 )
 def test_a_driver_that_was_stopped_is_fenced_out_by_the_fence_alone_at(
     make_scenario: MakeScenario, target: str, point: str

@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-from types import SimpleNamespace
-from typing import Any
-
 import pytest
 
 from twophase.errors import PreflightError
@@ -19,20 +16,16 @@ COMING = [
 ]
 
 
-def session(settings: dict[str, str]) -> Any:
-    return SimpleNamespace(conf=settings)
-
-
 @pytest.mark.parametrize(("key", "value"), COMING)
 def test_a_setting_with_another_format_is_refused_by_name(key: str, value: str) -> None:
     with pytest.raises(PreflightError) as refused:
-        folder_formats.check("Job 'orders'", session({key: value}))
+        folder_formats.check("Job 'orders'", {key: value})
     assert str(refused.value).startswith(f"Job 'orders': {key} is {value}, and Spark would write")
     assert refused.value.remedy == f"set `{key}={KNOWN[key]}`, Spark's default, or leave it out."
 
 
 def test_the_remedy_helps() -> None:
-    folder_formats.check("Job 'orders'", session({}))
-    folder_formats.check("Job 'orders'", session(dict(KNOWN)))
+    folder_formats.check("Job 'orders'", {})
+    folder_formats.check("Job 'orders'", KNOWN)
     capitals = {key: value.upper() for key, value in KNOWN.items()}
-    folder_formats.check("Job 'orders'", session(capitals))
+    folder_formats.check("Job 'orders'", capitals)

@@ -18,6 +18,7 @@ from tests.spark.plugin.test_plugin_refusals import source
 from twophase import errors, seal
 from twophase.errors import ConfigError, PreflightError
 from twophase.internals import redaction
+from twophase.spark.folder.folder_formats import KNOWN, OFFSET_LOG
 from twophase.spark.plan import shuffles
 from twophase.spark.plugin import registration
 from twophase.spark.plugin.description import Environment
@@ -117,6 +118,15 @@ def test_a_shuffle_that_spark_would_not_detect_is_refused_on_the_server(
         source(options, environment=off).check(SCHEMA, "append")
     assert raised.value.remedy == f"set `{shuffles.FULL_RETRY}=true`."
     source(options, environment=environment_of(Settings(_DEFAULTS))).check(SCHEMA, "append")
+
+
+@pytest.mark.parametrize("key", KNOWN)
+def test_a_format_of_spark_s_folder_that_is_not_known_is_refused_by_register(key: str) -> None:
+    on = "2" if key == OFFSET_LOG else "true"
+    with pytest.raises(PreflightError, match=f"{key} is {on}, and Spark would write") as raised:
+        environment_of(Settings(_DEFAULTS | {key: on}))
+    assert f"set `{key}={KNOWN[key]}`" in raised.value.remedy
+    environment_of(Settings(_DEFAULTS | {key: KNOWN[key]}))
 
 
 def test_only_a_class_of_spark_connect_is_one() -> None:

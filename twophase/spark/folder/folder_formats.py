@@ -7,12 +7,9 @@ folder any more. All are off by default in Spark 4.2 and 4.3; 4.1 has none of th
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Final
+from typing import Any, Final
 
 from twophase.errors import PreflightError
-
-if TYPE_CHECKING:
-    from pyspark.sql import SparkSession
 
 OFFSET_LOG: Final = "spark.sql.streaming.offsetLog.formatVersion"
 KNOWN: Final = {
@@ -23,18 +20,18 @@ KNOWN: Final = {
 """The values with which Spark writes formats that are known here: its defaults."""
 
 
-def check(who: str, session: SparkSession) -> None:
+def check(who: str, conf: Any) -> None:
     """Refuse to start a query whose folder could not be read again.
 
     Args:
         who: the job or the format, for the error.
-        session: the session that starts the query.
+        conf: `SparkSession.conf` of the session that starts the query, which Spark Connect has too.
 
     Raises:
         PreflightError: one of the settings is on.
     """
     for key, known in KNOWN.items():
-        found = session.conf.get(key, None)
+        found = conf.get(key, None)
         if found is not None and found.strip().lower() != known:
             raise PreflightError(
                 f"{who}: {key} is {found}, and Spark would write its checkpoint folder in a format "

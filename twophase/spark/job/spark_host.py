@@ -109,7 +109,7 @@ class SparkHost:
         """See `Host.plan`."""
         restore_worker_python(self._spark.sparkContext)
         job, frame = self._description, self._description.frame
-        folder_formats.check(f"Job {job.name!r}", self._spark)
+        folder_formats.check(f"Job {job.name!r}", self._spark.conf)
         shuffles.check(job.name, self._spark, (entry.rows(frame) for entry in job.sinks.values()))
         analyzed = logical_plan.analyzed(frame)
         return Plan(

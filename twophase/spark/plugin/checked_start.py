@@ -57,7 +57,7 @@ def _check(writer: DataStreamWriter, more: dict[str, str]) -> None:
     set_in: Any = writer._jwrite
     kind = formats.get(str(_value(set_in, "source")).lower())
     if kind is not None:
-        folder_formats.check(f"format {kind.name()!r}", writer._spark)
+        folder_formats.check(f"format {kind.name()!r}", writer._spark.conf)
         options = dict(_pairs(_value(set_in, "extraOptions"))) | more
         mode = _value(set_in, "outputMode").toString().lower()
         with suppress(TargetUnreachableError):  # the query fails with it, as it would later

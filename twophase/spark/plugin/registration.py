@@ -24,6 +24,7 @@ from twophase.internals.pyspark_version import check_pyspark
 from twophase.internals.redaction import SETTING, share_redaction
 from twophase.internals.sink_entry_points import sink_names
 from twophase.seal import share_key
+from twophase.spark.folder import folder_formats
 from twophase.spark.plan import shuffles
 from twophase.spark.plugin.checked_start import check_starts
 from twophase.spark.plugin.description import Environment
@@ -154,7 +155,9 @@ def environment_of(conf: Any) -> Environment:
 
     Raises:
         ConfigError: a setting of twophase is not right.
+        PreflightError: Spark would write its checkpoint folders in a format that is not known here.
     """
+    folder_formats.check("This session", conf)
     share_key(_variables)
     share_redaction(conf.get(SETTING, "false"), _variables)
     master = conf.get("spark.master", "")
