@@ -60,6 +60,7 @@ def run(command: list[str], scenario: Scenario) -> None:
         check=False,
     )
     assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+    assert "refused" not in done.stderr
 
 
 @pytest.fixture
@@ -134,6 +135,7 @@ class Up:
             check=False,
         )
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr[-6000:]
+        assert "refused" not in done.stderr
         return done.stdout
 
     def stop(self) -> None:

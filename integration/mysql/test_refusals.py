@@ -5,6 +5,7 @@ and by the server; each through the whole engine, with its exit code.
 from __future__ import annotations
 
 import json
+import re
 import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
@@ -437,6 +438,7 @@ def test_what_refuses_a_start_is_named_with_its_number_and_the_way_on(
     assert isinstance(error, PreflightError), repr(error)
     assert error.exit_code == 2
     assert refusal.remedy in str(error)
+    assert re.search(r" \(\d{4}\)\.", str(error)), "it has the number"
     again = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
     assert again.run() is None
     assert account.harness.ids() == [1]

@@ -24,11 +24,15 @@ Values = tuple[str | None, ...]
 
 
 REMEDY = "correct or filter these rows before the sink."
-AS_NULL_REMEDY = (
-    "write null for it, with nullif(COLUMN, VALUE) in the query or the sink's transform, such as "
-    "nullif(v, ''); or filter these rows before the sink."
-)
-"""Of a value that would read back as null."""
+
+
+def as_null_remedy(column: str, value: str) -> str:
+    """Return what to do about a value that would read back as null."""
+    name = column if column.isidentifier() else f"`{column.replace('`', '``')}`"
+    return (
+        f"write null for it, with nullif({name}, '{value}') in the query or the sink's transform; "
+        "or filter these rows before the sink."
+    )
 
 
 class RefusedValueError(ValueError):
@@ -63,7 +67,7 @@ def folder_name(column: str, value: str | None) -> str:
     """
     if value in ("", NULL_NAME):
         raise RefusedValueError(
-            f"{column} = {shown(value)} would read back as null", AS_NULL_REMEDY
+            f"{column} = {shown(value)} would read back as null", as_null_remedy(column, value)
         )
     try:
         name = f"{escape(column)}={NULL_NAME if value is None else escape(value)}"

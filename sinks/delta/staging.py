@@ -30,7 +30,6 @@ from twophase.errors import (
 from twophase.ids import TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
-from twophase.sinks.common.partition_names import AS_NULL_REMEDY
 from twophase.sinks.delta.ddl import add_columns
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
@@ -56,6 +55,11 @@ _REJECTED = (
     "[DELTA_VIOLATE_CONSTRAINT_WITH_VALUES] ",
     "[DELTA_NOT_NULL_CONSTRAINT_VIOLATED] ",
     _OURS,
+)
+
+_AS_NULL_REMEDY = (
+    "write null for it, with nullif(COLUMN, VALUE) in the query or the sink's transform, such as "
+    "nullif(v, ''); or filter these rows before the sink."
 )
 
 
@@ -126,7 +130,7 @@ class Staging:
                 change = "correct or filter these rows before the sink, or change the table."
                 raise RejectedRowsError(
                     f"{intent.transaction}: {reason}.",
-                    remedy=AS_NULL_REMEDY if AS_NULL in reason else change,
+                    remedy=_AS_NULL_REMEDY if AS_NULL in reason else change,
                 ) from error
             raise
         for action in actions:

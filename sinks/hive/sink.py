@@ -22,7 +22,7 @@ from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.common.staging.partition_time import PartitionTime, time_of
 from twophase.sinks.common.staging.preflight import check_folder, open_staging_area
 from twophase.sinks.common.staging.table import Table
-from twophase.sinks.common.staging.writer import AHEAD
+from twophase.sinks.common.staging.writer import AHEAD, ROW_AHEAD
 from twophase.sinks.hive.catalog import Catalog, HiveTable
 from twophase.sinks.hive.identity import record, why_replaced
 from twophase.sinks.hive.options import HiveOptions
@@ -137,10 +137,12 @@ class OpenHiveSink(OpenStagedSink):
             if AHEAD in handle:
                 _log.warning(
                     "table %s: a row has the %s %s, which is further ahead than "
-                    "event_time_max_future. It is stored, and does not move the watermark.",
+                    "event_time_max_future. It is stored, and does not move the watermark. The "
+                    "row: %s",
                     self._options.table,
                     self._options.event_time,
                     shown(time_of(int(handle[AHEAD]))),
+                    handle.get(ROW_AHEAD, ""),
                 )
         return super().commit(requests)
 

@@ -81,10 +81,11 @@ class PartitionTime:
         """Return the highest event time that moves the watermark, in microseconds since 1970."""
         return self.clock.unix_ms() * 1000 + self.max_future_us
 
-    def highest_us(self, batch: pa.RecordBatch) -> tuple[int | None, int | None]:
-        """Return the highest event time of some rows up to the limit, and the highest beyond it.
+    def highest_us(self, batch: pa.RecordBatch) -> tuple[int | None, int | None, int]:
+        """Return the highest event time of some rows up to the limit, the highest beyond it, and
+        the number of the row that has this one.
 
-        Both are in microseconds since 1970, or None.
+        The times are in microseconds since 1970, or None; the number is -1 then.
         """
         times = batch.column(self.event_time)
         if times.type.tz is None:
@@ -94,7 +95,8 @@ class PartitionTime:
         moments = times.cast(pa.timestamp("us", "UTC")).cast(pa.int64())
         is_ahead = pc.greater(moments, self.limit_us())
         within, ahead = moments.filter(pc.invert(is_ahead)), moments.filter(is_ahead)
-        return pc.max(within).as_py(), pc.max(ahead).as_py()
+        highest = pc.max(ahead)
+        return pc.max(within).as_py(), highest.as_py(), pc.index(moments, highest).as_py()
 
     def problems(self, schema: pa.Schema) -> Sequence[str]:
         """Return the reasons why rows with these columns have no time."""

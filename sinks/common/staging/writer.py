@@ -26,6 +26,7 @@ from twophase.contract.writer import SinkWriter
 from twophase.errors import DeclinedError, RejectedRowsError
 from twophase.ids import Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError, Values
 from twophase.sinks.common.staging import formats
 from twophase.sinks.common.staging.disk import NewFile, sync, write_durably
@@ -35,7 +36,7 @@ from twophase.sinks.common.staging.rows import divide
 from twophase.sinks.common.staging.staging_area import STAGED, StagingArea, remove
 from twophase.sinks.common.staging.table import Table
 
-AHEAD = "ahead_us"
+AHEAD, ROW_AHEAD = "ahead_us", "row_ahead"
 """Of a committable: the highest event time of rows that are too far ahead to move the watermark."""
 
 _BUFFER_BYTES = 64 << 20
@@ -175,13 +176,15 @@ class StagedWriter(PieceWriter[Table, StagedFile]):
         super().__init__(table, transaction, subtask)
         self._watermark_us: int | None = None
         self._ahead_us: int | None = None
+        self._row_ahead = ""
 
     def pre_commit(self) -> Committable | None:
         """See `SinkWriter.pre_commit`."""
         piece = super().pre_commit()
         if piece is None or self._ahead_us is None:
             return piece
-        return replace(piece, handle={**piece.handle, AHEAD: self._ahead_us})
+        handle = {**piece.handle, AHEAD: self._ahead_us, ROW_AHEAD: self._row_ahead}
+        return replace(piece, handle=handle)
 
     def _divide(self, batch: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
         for values, rows in divide(self._in_table_order(batch), self._table.dynamic):
@@ -196,9 +199,11 @@ class StagedWriter(PieceWriter[Table, StagedFile]):
                 [*self._table.columns.values()]
             )
         if self._table.time is not None:
-            within, ahead = self._table.time.highest_us(batch)
+            within, ahead, number = self._table.time.highest_us(batch)
             self._watermark_us = _higher(self._watermark_us, within)
-            self._ahead_us = _higher(self._ahead_us, ahead)
+            if ahead is not None and ahead == _higher(self._ahead_us, ahead):
+                self._ahead_us = ahead
+                self._row_ahead = shown(batch.slice(number, 1).to_pylist()[0])
         return batch
 
     def _new_file(

@@ -61,7 +61,7 @@ def test_a_value_that_would_read_back_as_another_is_refused(tmp_path: Path, valu
     with pytest.raises(RejectedRowsError, match="part = ") as caught:
         table.write(sink, [{"id": 1, "part": "good"}, {"id": 2, "part": value}])
     assert table.files() == []
-    assert ("null" in str(caught.value)) == ("nullif(v, '')" in caught.value.remedy)
+    assert ("null" in str(caught.value)) == (f"nullif(part, '{value}')" in caught.value.remedy)
 
 
 def test_several_partition_columns_of_every_type_read_back_equal(tmp_path: Path) -> None:

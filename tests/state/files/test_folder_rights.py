@@ -9,21 +9,12 @@ from pathlib import Path
 
 import pytest
 
+from harness.volumes import volume
 from twophase.errors import ConfigError
-from twophase.state.files import folder_rights
+from twophase.internals import volumes
 from twophase.state.files.storage import LocalStorage
 
-
-@pytest.fixture
-def volume(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """As Kubernetes mounts an emptyDir: root's, 0777, without the sticky bit."""
-    (tmp_path / "containerenv").touch()
-    monkeypatch.setattr(folder_rights, "_CONTAINER_FILES", (str(tmp_path / "containerenv"),))
-    found = tmp_path / "vol"
-    found.mkdir()
-    found.chmod(0o777)
-    monkeypatch.setattr(Path, "is_mount", lambda path: path == found)
-    return found
+__all__ = ["volume"]
 
 
 @pytest.mark.parametrize("rights", [0o777, 0o2777])
@@ -60,7 +51,7 @@ def test_elsewhere_such_a_folder_is_refused(volume: Path, monkeypatch: pytest.Mo
     (volume / "open").chmod(0o777)
     with pytest.raises(ConfigError, match="run: chmod o-w"):
         LocalStorage(volume / "open" / "job")
-    monkeypatch.setattr(folder_rights, "_CONTAINER_FILES", ())
+    monkeypatch.setattr(volumes, "_CONTAINER_FILES", ())
     with pytest.raises(ConfigError, match="run: chmod o-w"):
         LocalStorage(volume / "job")
 

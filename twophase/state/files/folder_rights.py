@@ -9,10 +9,7 @@ import stat
 from pathlib import Path
 
 from twophase.errors import ConfigError
-
-_CONTAINER_FILES = ("/.dockerenv", "/run/.containerenv")
-"""One of these is in a container of Docker or Podman; only root could make one."""
-_POD_VARIABLE = "KUBERNETES_SERVICE_HOST"
+from twophase.internals.volumes import advice, is_own_in_volume
 
 
 def check_rights(path: Path, option: str) -> None:
@@ -32,14 +29,12 @@ def check_rights(path: Path, option: str) -> None:
         except (FileNotFoundError, NotADirectoryError):
             continue
         if found.st_mode & stat.S_IWOTH and (folder == path or not found.st_mode & stat.S_ISVTX):
-            is_volume = _is_volume(folder)
-            if folder != path and is_volume and _is_ours(path, folder):
+            if is_own_in_volume(path, folder):
                 continue
-            inside = f"use a folder in this volume instead of the volume itself: {path}/job"
             raise ConfigError(
                 f"{option} {str(path)!r}: {folder} is writable by everyone: any user could change "
                 "decided checkpoints.",
-                remedy=inside if folder == path and is_volume else f"run: chmod o-w {folder}",
+                remedy=advice(path, folder, "job"),
             )
         if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
             raise ConfigError(
@@ -49,22 +44,6 @@ def check_rights(path: Path, option: str) -> None:
                 "checkpoints.",
                 remedy=f"run: chmod g-w {folder}",
             )
-
-
-def _is_volume(folder: Path) -> bool:
-    """Return whether a folder is where something is mounted in this container."""
-    in_container = _POD_VARIABLE in os.environ or any(map(os.path.exists, _CONTAINER_FILES))
-    return in_container and folder.is_mount()
-
-
-def _is_ours(path: Path, volume: Path) -> bool:
-    """Return whether the folder in a volume that a path leads through is ours, or will be."""
-    inside = volume / path.relative_to(volume).parts[0]
-    try:
-        found = inside.lstat()
-    except FileNotFoundError:
-        return True
-    return found.st_uid == os.geteuid() and stat.S_ISDIR(found.st_mode)
 
 
 def _others(found: os.stat_result) -> list[str]:
