@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import closing
 from typing import Any
 
 import pyarrow as pa
@@ -167,3 +168,28 @@ def test_the_key_of_a_record_is_the_value_of_its_column(harness: KafkaHarness) -
     [message] = harness.topics.records(harness.topic)
     assert message.key() == b"row 7"
     sink.close()
+
+
+# Of Kafka's own UtilsTest: keys and their murmur2.
+MURMUR2 = {
+    "21": -973932308,
+    "foobar": -790332482,
+    "a-little-bit-long-string": -985981536,
+    "a-little-bit-longer-string": -1486304829,
+    "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
+    "abc": 479470107,
+}
+
+
+@pytest.mark.parametrize("protocol", ["transaction", "staged"])
+def test_a_key_has_the_partition_that_java_s_clients_give_it(topics: Topics, protocol: str) -> None:
+    harness = KafkaHarness(topics, protocol=protocol, format="raw")
+    harness.topics.recreate(harness.topic, 7)
+    nothing = dict.fromkeys(RAW.names)
+    rows = [nothing | {"key": key, "value": b""} for key in MURMUR2]
+    context = SinkContext(JOB, SINK, RAW, parallelism=1)
+    with closing(harness.new_sink().open(context)) as sink:
+        sink.fence(FIRST)
+        assert committed(sink, written(sink, rows, RAW)) == Committed()
+    found = {one.key(): one.partition() for one in harness.topics.records(harness.topic)}
+    assert found == {key.encode(): (hash & 0x7FFFFFFF) % 7 for key, hash in MURMUR2.items()}

@@ -84,6 +84,10 @@ class MySqlJob:
             return error
         return None
 
+    def stop(self) -> None:
+        """Have it stop, from a thread of its own."""
+        self._engine.stop(timeout_s=0)
+
     @property
     def restarts(self) -> int:
         """How often it has restarted."""

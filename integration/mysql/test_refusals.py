@@ -511,6 +511,39 @@ def test_what_refuses_a_running_job_is_waited_for(
     assert job.leaves_nothing()
 
 
+@pytest.mark.parametrize("refused", first_of(1, LOGIN))
+def test_a_start_that_is_refused_keeps_what_was_decided_and_the_mended_one_commits_it(
+    account: Account, tmp_path: Path, refused: str
+) -> None:
+    """The job was down when somebody changed the password: a new process has served nobody yet."""
+    refusal = refusal_on(account, refused)
+    batches = [[[{"id": number}]] for number in range(3)]
+
+    def job() -> MySqlJob:
+        return MySqlJob(account.harness, tmp_path / "job", batches, **account.options())
+
+    def breaks() -> None:
+        account.sql(refusal.breaks.format(account))
+        account.end_sessions()
+
+    first = job()
+    first.on(CheckpointDecided, breaks, at=2)
+    first.on(CommitRetried, first.stop)
+    first.run()
+    decided = account.harness.branches()
+    assert decided
+    error = job().run()
+    assert isinstance(error, PreflightError), repr(error)
+    assert error.exit_code == 2
+    assert refusal.remedy in str(error)
+    assert account.harness.branches() == decided
+    mend(account, refusal)
+    last = job()
+    assert last.run() is None
+    assert account.harness.ids() == [0, 1, 2]
+    assert last.leaves_nothing()
+
+
 @pytest.mark.parametrize("load", ["auto", "local"])
 def test_load_data_that_is_forbidden_under_a_job_is_found_by_the_next_attempt(
     harness: MySqlHarness, tmp_path: Path, load: str
