@@ -143,8 +143,13 @@ class Parts:
         return cls(pyspark, python or sys.executable)
 
     def is_here(self) -> bool:
-        """Return whether there is such a Python."""
-        return shutil.which(self.python) is not None
+        """Return whether there is such a Python, and it runs: a shim may stand for one that does
+        not.
+        """
+        if shutil.which(self.python) is None:
+            return False
+        tried = subprocess.run([self.python, "-c", ""], capture_output=True, check=False)
+        return tried.returncode == 0
 
 
 def tried(release: str, trials: Sequence[Trial]) -> Ends:

@@ -225,6 +225,18 @@ def test_an_environment_is_made_again_when_the_packages_have_changed(
     assert not environments.is_made(tmp_path / "other")
 
 
+def test_a_shim_for_a_python_that_is_not_there_is_none(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    shim = tmp_path / "python9.9"
+    shim.write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    assert not Parts.of("4.2.0-python9.9").is_here()
+    shim.write_text("#!/bin/sh\nexit 0\n")
+    assert Parts.of("4.2.0-python9.9").is_here()
+
+
 def test_tests_of_what_is_missing_are_skipped_with_the_reason() -> None:
     missing = needs(Feature("The sink", "It was never tried.", since=(9, 0)))
     here = needs(Feature("The sink", "It is there.", since=SPARK))
