@@ -50,7 +50,7 @@ class Meter:
         self._stop = threading.Event()
         self._thread = threading.Thread(target=self._run, name="meter", daemon=True)
         self._known: dict[tuple[int, float], tuple[str, float]] = {}
-        self._peak_bytes: dict[str, int] = {}
+        self.peak_bytes: dict[str, int] = {}
 
     def __enter__(self) -> Self:
         self._sample()
@@ -74,7 +74,7 @@ class Meter:
 
     def peak_mb(self, part: str) -> float:
         """The most memory (RSS) that any single process of a part has held, in MB."""
-        return self._peak_bytes.get(part, 0) / 1e6
+        return self.peak_bytes.get(part, 0) / 1e6
 
     def _near(self, at_s: float) -> Sample:
         return min(self.samples, key=lambda sample: abs(sample.at_s - at_s))
@@ -105,7 +105,7 @@ class Meter:
         try:
             times = process.cpu_times()
             self._known[process.pid, process.create_time()] = (part, times.user + times.system)
-            self._peak_bytes[part] = max(self._peak_bytes.get(part, 0), _peak_bytes(process))
+            self.peak_bytes[part] = max(self.peak_bytes.get(part, 0), peak_bytes(process))
         except psutil.Error:
             return
 
@@ -120,7 +120,7 @@ def _part_of(part: str, process: psutil.Process) -> str:
         return part
 
 
-def _peak_bytes(process: psutil.Process) -> int:
+def peak_bytes(process: psutil.Process) -> int:
     """Return a process's peak memory if the kernel records it; otherwise its current memory."""
     try:
         status = Path(f"/proc/{process.pid}/status").read_text()

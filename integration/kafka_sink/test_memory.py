@@ -6,9 +6,11 @@ import os
 from contextlib import closing
 from pathlib import Path
 
+import psutil
 import pyarrow as pa
 import pytest
 
+from benchmarks.machine import peak_bytes
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from integration.kafka_sink.test_topics import RAW, committed
@@ -29,15 +31,11 @@ class Peak:
 
     def __enter__(self) -> Peak:
         Path("/proc/self/clear_refs").write_text("5")  # the peak begins here: proc(5)
-        self._before = self._kilobytes()
+        self._before = peak_bytes(psutil.Process())
         return self
 
     def __exit__(self, *exception: object) -> None:
-        self.grown = (self._kilobytes() - self._before) / 1024
-
-    def _kilobytes(self) -> int:
-        status = Path("/proc/self/status").read_text()
-        return int(status.partition("VmHWM:")[2].split(maxsplit=1)[0])
+        self.grown = (peak_bytes(psutil.Process()) - self._before) / 2**20
 
 
 @pytest.mark.proof

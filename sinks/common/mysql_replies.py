@@ -26,11 +26,12 @@ CONNECTION_LOST = frozenset({
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
 
 
-def remedies(address: str) -> Mapping[int, str]:
+def remedies(address: str, tls: str = "") -> Mapping[int, str]:
     """Return what to do about refusals, by number.
 
     Args:
         address: the option that names the server.
+        tls: the option that asks for TLS, if there is one.
     """
     return {
         **dict.fromkeys(
@@ -40,7 +41,7 @@ def remedies(address: str) -> Mapping[int, str]:
         **dict.fromkeys(
             (1045, 1130, 1698),
             f"check the user in {address}, what password_env or password_file names, and whether "
-            "the account may log in from here or requires TLS.",
+            f"the account may log in from here or requires TLS{f' ({tls})' if tls else ''}.",
         ),
         **dict.fromkeys((3118, 4151), "have an administrator run: ALTER USER ... ACCOUNT UNLOCK."),
         **dict.fromkeys(

@@ -79,13 +79,14 @@ def ids_now(brokers: Brokers, pieces: Collection[Committable]) -> TopicIds:
     of its own, which may be behind.
     """
     names = {name for piece in pieces for name in _written(piece)}
+    if not names:
+        return {}
     deadline = brokers.deadline_s()
-    while names:
+    while True:
         found = brokers.topics(*names)
         if found.keys() >= names or time.monotonic() >= deadline:
             return {name: topic.topic_id for name, topic in found.items()}
         brokers.wait()
-    return {}
 
 
 def lost_topics(piece: Committable, now: TopicIds) -> Lost | None:

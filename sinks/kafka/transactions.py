@@ -61,8 +61,7 @@ class TransactionPieces:
     ) -> Mapping[str, CommitOutcome | None]:
         """See `Pieces.known`."""
         states = self._states = self._brokers.describe(pieces)
-        is_open = {name for name, found in states.items() if found.state == ONGOING}
-        waiting = [piece for name, piece in pieces.items() if name in is_open]
+        waiting = [pieces[name] for name, found in states.items() if found.state == ONGOING]
         self._topics = ids_now(self._brokers, waiting)
         return {name: self._known(name, piece, proofs) for name, piece in pieces.items()}
 

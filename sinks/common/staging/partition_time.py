@@ -96,7 +96,8 @@ class PartitionTime:
         is_ahead = pc.greater(moments, self.limit_us())
         within, ahead = moments.filter(pc.invert(is_ahead)), moments.filter(is_ahead)
         highest = pc.max(ahead)
-        return pc.max(within).as_py(), highest.as_py(), pc.index(moments, highest).as_py()
+        number = pc.index(moments, highest).as_py() if highest.is_valid else -1
+        return pc.max(within).as_py(), highest.as_py(), number
 
     def problems(self, schema: pa.Schema) -> Sequence[str]:
         """Return the reasons why rows with these columns have no time."""

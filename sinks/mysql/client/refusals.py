@@ -20,10 +20,6 @@ _TLS = (
     "give the server a certificate for its name and name its authority in tls_ca{}; "
     "tls='verify_ca', 'insecure' or 'off' check less, at your own risk."
 )
-_LOGIN = (
-    "check the user in url, what password_env or password_file names, and whether the account may "
-    "log in from here or requires TLS (tls)."
-)
 _LIST = "have an administrator run: GRANT XA_RECOVER_ADMIN ON *.* TO the user of the sink."
 _OTHER_SERVER = (
     "connect to MySQL 8.0 or MariaDB 10.5 or newer itself: the sink needs XA transactions, which "
@@ -36,8 +32,7 @@ _UNREACHABLE = "start the server, or correct host and port in url."
 _FULL = "raise max_connections, or run fewer tasks; SHOW PROCESSLIST lists who is connected."
 
 _REMEDIES = {
-    **remedies("url"),
-    **dict.fromkeys((1045, 1130, 1698), _LOGIN),
+    **remedies("url", "tls"),
     **dict.fromkeys((1064, 1235, 1289), _OTHER_SERVER),
     1665: _BINLOG,
     3159: "set tls: the server refuses sessions without it.",
