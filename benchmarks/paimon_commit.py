@@ -1,10 +1,11 @@
 """A checkpoint into a Paimon table, both phases, beside pypaimon's own writer with the same rows.
 
 Each round writes the same rows with one and then with the other, into tables of their own: first
-many rows in one commit, then few rows in each of many commits. The sink syncs what it writes, and
-pypaimon does not.
+many rows in one commit, then few rows in each of many commits, as each snapshot lists the manifests
+of all before it. The median is that of the last tenth of the commits before each number of
+snapshots, at least five. The sink syncs what it writes, and pypaimon does not.
 
-    .venv-paimon/bin/python -m benchmarks paimon_commit --rows 1000000 --commits 100
+    .venv-paimon/bin/python -m benchmarks paimon_commit --rows 1000000 --snapshots 10,100,1000
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -34,11 +35,24 @@ Write = Callable[[pa.Table, int], None]
 """Writes rows as the commit of some number."""
 
 
+def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
+    found = tuple(sorted(int(one) for one in value.split(",")))
+    if found[0] < 1:
+        raise click.BadParameter("give numbers of snapshots, such as 10,100,1000")
+    return found
+
+
 @click.command("paimon_commit")
 @click.option("--rows", default=1_000_000, show_default=True, help="Of the one large commit.")
-@click.option("--commits", default=100, show_default=True, help=f"Of {_FEW:,} rows each.")
+@click.option(
+    "--snapshots",
+    default="10,100,1000",
+    show_default=True,
+    callback=_numbers,
+    help=f"Commits of {_FEW:,} rows after which the cost is told.",
+)
 @click.option("--rounds", default=3, show_default=True, help="Of the large commit.")
-def command(rows: int, commits: int, rounds: int) -> None:
+def command(rows: int, snapshots: tuple[int, ...], rounds: int) -> None:
     """A checkpoint into a Paimon table beside pypaimon's own writer. Needs pypaimon."""
     many, few = _rows(rows), _rows(_FEW)
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
@@ -50,25 +64,32 @@ def command(rows: int, commits: int, rounds: int) -> None:
             for name, write in writers.items()
         }
         small: dict[str, list[float]] = {name: [] for name in writers}
-        for number in range(commits):
+        for number in range(snapshots[-1]):
             for name, write in writers.items():
                 small[name].append(_seconds(write, few, 1 + rounds + number))
     shown = table("Written and committed", "", _OURS, _THEIRS)
     p50 = {name: statistics.median(found) for name, found in large.items()}
     shown.add_row(f"s, {rows:,} rows (p50)", *(f"{p50[name]:.2f}" for name in writers))
-    for first in sorted({0, max(0, commits - 10)}):
-        medians = (statistics.median(small[name][first : first + 10]) for name in writers)
-        said = f"ms, {_FEW:,} rows, commits from {first + 1} on (p50 of 10)"
-        shown.add_row(said, *(f"{1000 * one:.1f}" for one in medians))
+    medians = {
+        name: [(count, _median(found, count)) for count in snapshots]
+        for name, found in small.items()
+    }
+    for (count, ours), (_, theirs) in zip(medians[_OURS], medians[_THEIRS], strict=True):
+        said = f"ms, {_FEW:,} rows, {count:,} snapshots (p50)"
+        shown.add_row(said, *(f"{1000 * one:.1f}" for one in (ours, theirs)))
     Result(
         "paimon_commit",
         [shown],
         [Ratio(_OURS, _THEIRS, p50[_OURS] / p50[_THEIRS], f"s for {rows:,} rows")],
         [
-            Curve(f"ms, {name}", "commits", [(at + 1, 1000 * one) for at, one in enumerate(found)])
-            for name, found in small.items()
+            Curve(f"ms, {name}", "snapshots", [(count, 1000 * one) for count, one in found])
+            for name, found in medians.items()
         ],
     ).show()
+
+
+def _median(commits_s: Sequence[float], count: int) -> float:
+    return statistics.median(commits_s[max(0, count - max(5, count // 10)) : count])
 
 
 def _rows(count: int) -> pa.Table:

@@ -27,6 +27,8 @@ PLAIN: Sequence[str] = (
 )
 """The types of columns that are not nested, for the page."""
 
+_RESERVED = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "_ROW_ID", "rowkind"}
+_RESERVED_PREFIX = "_KEY_"
 _LENGTHS = {"VARCHAR(2147483647)": "STRING", "VARBINARY(2147483647)": "BYTES", "INTEGER": "INT"}
 _WIDER = {
     ("TINYINT", "SMALLINT"),
@@ -68,14 +70,15 @@ def check_new(rows: pa.Schema) -> None:
     """Check that a new table can have columns for rows.
 
     Raises:
-        ConfigError: a column has a type that cannot be stored, or names differ in case only.
+        ConfigError: a column has a type that cannot be stored, names differ in case only, or one is
+            Paimon's own.
     """
     problems = [
         f"column {field.name!r}: {reason}"
         for field in rows
         if (reason := _refusal_of_new(field.type))
     ]
-    problems += duplicates(rows.names)
+    problems += [*duplicates(rows.names), *_reserved(rows.names)]
     if problems:
         raise refused(problems)
 
@@ -86,7 +89,7 @@ def check_rows(rows: pa.Schema, columns: Sequence[Column]) -> None:
     Raises:
         ConfigError: a column cannot, or the table lacks it or needs one that the rows lack.
     """
-    problems = duplicates(rows.names)
+    problems = [*duplicates(rows.names), *_reserved(rows.names)]
     known = {column.name: column for column in columns}
     for field in rows:
         if field.name not in known:
@@ -100,6 +103,15 @@ def check_rows(rows: pa.Schema, columns: Sequence[Column]) -> None:
             problems.append(f"column {name!r} has a default value, and the rows lack it")
     if problems:
         raise refused(problems)
+
+
+def _reserved(names: Sequence[str]) -> list[str]:
+    """Return which names are Paimon's own, as sentences: a table with one is not read back."""
+    return [
+        f"column {name!r} has a name that Paimon keeps for itself"
+        for name in names
+        if name in _RESERVED or name.startswith(_RESERVED_PREFIX)
+    ]
 
 
 def refused(problems: list[str]) -> ConfigError:

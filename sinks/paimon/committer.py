@@ -9,6 +9,7 @@ import errno
 import os
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
@@ -43,7 +44,7 @@ class Committer(LakeCommitter[Look, Manifest]):
         super().__init__(table)
         self._table = table
         self._found: dict[PieceName, Found] = {}
-        self._absent: dict[PieceName, int] = {}
+        self._absent: dict[PieceName, Any] = {}
 
     def _proven(self, name: PieceName, look: Look) -> AlreadyCommitted | Committed | None:
         proof = look.proofs.noted(name)
@@ -53,10 +54,10 @@ class Committer(LakeCommitter[Look, Manifest]):
         """Of a piece whose files were not moved, no commit has begun."""
         found = None
         if is_moved(piece.manifest, piece.folder):
-            absent = self._absent.get(piece.name, 0)
+            absent = self._absent.get(piece.name)
             found = look.proofs.published(piece.name, piece.manifest, absent)
         if found is None:
-            self._absent[piece.name] = look.proofs.newest
+            self._absent[piece.name] = look.latest
             return None
         return self._settle(piece.name, found)
 

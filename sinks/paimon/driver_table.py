@@ -13,7 +13,12 @@ from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.names import Owner, PieceName, file_name
 from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
-from twophase.sinks.paimon.private_api import ConflictError, PaimonTable, newest_schema
+from twophase.sinks.paimon.private_api import (
+    ConflictError,
+    PaimonTable,
+    first_schema,
+    newest_schema,
+)
 from twophase.sinks.paimon.proofs import Found, Proofs
 from twophase.sinks.paimon.records import Manifest, StagedFile, decode_manifest
 
@@ -155,22 +160,24 @@ class DriverTable(LakeTable[Look, Manifest]):
         """Create the staging area if it is missing.
 
         Raises:
+            TargetChangedError: the table is gone, or another is in its place, which gets nothing.
             PreflightError: the file system has no rename that replaces nothing, or it cannot be
                 created.
         """
         if not self.area.exists():
-            self.area.root.mkdir(mode=0o700, parents=True, exist_ok=True)
+            self.load()
+            for folder in (self.area.root.parent, self.area.root):
+                folder.mkdir(mode=0o700, exist_ok=True)
             sync(self.location, self.area.root.parent)
             create_staging_area(self.area.root, self.owner)
 
 
 def table_id(location: Path) -> str:
     """Return the id of a table: the digest of its first schema, which says when it was created."""
-    first = location / "schema" / "schema-0"
-    try:
-        return hashlib.sha256(first.read_bytes()).hexdigest()[:32]
-    except FileNotFoundError as error:
+    first = first_schema(location)
+    if first is None:
         raise TargetChangedError(
-            f"{first} is gone, which the sink knows the table by.",
+            f"{location / 'schema' / 'schema-0'} is gone, which the sink knows the table by.",
             remedy="restore it from a backup, then start the job again.",
-        ) from error
+        )
+    return hashlib.sha256(first).hexdigest()[:32]

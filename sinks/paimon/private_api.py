@@ -99,12 +99,20 @@ class SyncedFileIO(LocalFileIO):  # type: ignore[misc]  # pypaimon has no types 
 
 
 def make_folder(path: Path) -> None:
-    """Create a folder and those above it, each durably."""
-    if path.is_dir():
-        return
-    make_folder(path.parent)
-    path.mkdir(exist_ok=True)
-    sync(path.parent)
+    """Create a folder durably, but not the one above it: a table that was dropped stays so."""
+    if not path.is_dir():
+        path.mkdir(exist_ok=True)
+        sync(path.parent)
+
+
+def first_schema(location: Path) -> bytes | None:
+    """Return the first schema file of a table, which says when it was created; None if there is
+    none.
+    """
+    try:
+        return (location / "schema" / "schema-0").read_bytes()
+    except FileNotFoundError:
+        return None
 
 
 class Schema:
@@ -164,6 +172,7 @@ class PaimonTable:
             self._io, Identifier.from_string(name), str(location), schema.native
         )
         self._snapshots = location / "snapshot"
+        self._first = first_schema(location)
 
     @property
     def columns(self) -> Sequence[Column]:
@@ -273,7 +282,7 @@ class PaimonTable:
         except RuntimeError as error:  # as it translates whatever fails before the snapshot
             raise OSError(str(error)) from error
         if result.is_success():
-            self._check_newest(once.snapshot)
+            self._check_newest(once.snapshot, latest)
             return
         if result.exception is not None:
             raise OSError(str(result.exception)) from result.exception
@@ -281,22 +290,37 @@ class PaimonTable:
         commit._clean_up_tmp_manifests(made.base_manifest_list, made.delta_manifest_list, None)
         raise ConflictError(f"snapshot {made.id} was made by somebody else")
 
-    def _check_newest(self, made: Snapshot) -> None:
+    def _check_newest(self, made: Snapshot, latest: Snapshot | None) -> None:
         """Check that a snapshot continues the table, and point readers to it.
 
-        If this process was paused for so long that the snapshots after the one it had looked at
-        have expired, the name was free, and the snapshot continues nothing.
+        The name was free all the same if this process was paused for so long that the snapshots
+        after the one it had looked at have expired, if somebody has rolled that one back or
+        replaced it, or if the table was dropped and created again.
 
         Raises:
             ConflictError: so it was; the snapshot is gone again.
         """
         later = [number for number in self.ids() if number >= made.id]
-        if later != [*range(made.id, made.id + len(later))]:
+        continues = later == [*range(made.id, made.id + len(later))]
+        if later == [made.id]:  # else another one stands on it
+            continues = self.is_here(latest)
+        if not continues:
             (self._snapshots / f"snapshot-{made.id}").unlink(missing_ok=True)
             sync(self._snapshots)
-            raise ConflictError(f"snapshot {made.id} had expired")
+            raise ConflictError(f"snapshot {made.id} continued nothing")
         if later == [made.id]:
             _write_hint(self._snapshots / "LATEST", made.id)
+
+    def is_here(self, latest: Snapshot | None) -> bool:
+        """Return whether the table has a snapshot that was looked at, or has had it until it
+        expired; the oldest expire first.
+        """
+        if latest is None:
+            return self._first == first_schema(self.location)
+        found = self.snapshot(latest.id)
+        if found is None:
+            return all(number > latest.id for number in self.ids())
+        return bool(found.uuid == latest.uuid)
 
     @cached_property
     def _partition_fields(self) -> Any:
@@ -383,6 +407,8 @@ def create_table(location: Path, rows: pa.Schema, partition_by: Sequence[str]) -
         rows: the columns.
         partition_by: the names of the partition columns.
     """
+    for folder in (*reversed(location.parents), location):
+        make_folder(folder)
     schema = NewSchema.from_pyarrow_schema(rows, partition_keys=[*partition_by])
     manager = SchemaManager(SyncedFileIO(), str(location))
     manager.commit(TableSchema.from_schema(schema_id=0, schema=schema))

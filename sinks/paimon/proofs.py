@@ -8,9 +8,9 @@ Snapshots expire, and no snapshot keeps the properties of the one before. So onc
 back, the staging area notes it, durably; the newest note of each lineage stays, and tells whether
 the table was rolled back since.
 
-Until it is noted, a piece is searched for in the snapshots after the one that was the newest when
-it was begun. If one of them is missing, only its files in the newest snapshot prove it; without
-them nobody can tell.
+Until it is noted, a piece is searched for in the snapshots that are left. If one is missing after
+that which was the newest when it was begun, its files in the newest snapshot, or in the oldest that
+is left, prove it; without them nobody can tell.
 """
 
 from __future__ import annotations
@@ -91,25 +91,34 @@ class Proofs:
         """Return the high-water mark of a lineage; -1 if there is none."""
         return self.area.marks().get(lineage, -1) if self.area.exists() else -1
 
-    def published(self, name: PieceName, manifest: Manifest, absent: int = 0) -> Found | None:
+    def published(self, name: PieceName, manifest: Manifest, absent: Any = None) -> Found | None:
         """Return the snapshot that proves a piece whose files a commit has moved; None if none has.
+
+        All that are left are looked at, the newest first: a rollback of others frees the ids of
+        snapshots, also of those that were there when the piece was begun.
 
         Args:
             name: its name.
             manifest: its manifest.
-            absent: the newest snapshot of an earlier look that has shown that none had it.
+            absent: the newest snapshot of an earlier look that has shown that none had it; None if
+                there was no such look.
 
         Raises:
             StopJobError: nobody can tell any more.
         """
-        for number in range(max(manifest.base, absent) + 1, self.newest + 1):
-            try:
+        known = absent.id if absent is not None and self.table.is_here(absent) else 0
+        seen = set[int]()
+        for number in reversed(self.table.ids()):
+            if number <= known:
+                break
+            with suppress(FileNotFoundError):  # it expires just now
                 found = self._find(number)
-            except FileNotFoundError:
-                return self._by_files(name, manifest, number)
-            if found is not None and found.proof.names(name):
-                return found
-        return None
+                if found is not None and found.proof.names(name):
+                    return found
+                seen.add(number)
+        since = range(max(manifest.base, known) + 1, self.newest + 1)
+        gap = next((number for number in since if number not in seen), None)
+        return None if gap is None else self._by_files(name, manifest, gap)
 
     def anywhere(self, name: PieceName) -> Found | None:
         """Return a snapshot that proves a piece; None if none of those that are left does."""
@@ -197,8 +206,10 @@ class Proofs:
             snapshot, record = self.table.snapshot(note.snapshot), self._record(note)
             if snapshot is not None:
                 if record is not None and str(snapshot.uuid) != record.uuid:
-                    return f"{what} is another one now: somebody has rolled the table back, or a "
-                "writer that does not look has replaced it"
+                    return (
+                        f"{what} is another one now: somebody has rolled the table back, or a "
+                        "writer that does not look has replaced it"
+                    )
             elif note.snapshot > self.newest or note.snapshot > self.table.ids()[0]:
                 return f"{what} is gone, and has not expired: somebody has rolled the table back"
         return ""

@@ -108,9 +108,41 @@ MUTANTS = [
     Mutant(
         "a snapshot that continues nothing is removed",
         API._check_newest,
-        "if later != [*range(made.id, made.id + len(later))]:",
-        "if False:",
+        "continues = later == [*range(made.id, made.id + len(later))]",
+        "continues = True",
         in_flight(protocol.test_a_snapshot_whose_name_is_free_again_continues_nothing),
+        "assert|DID NOT RAISE",
+    ),
+    Mutant(
+        "a snapshot that was rolled back is not continued",
+        API.is_here,
+        "return all(number > latest.id for number in self.ids())",
+        "return True",
+        in_flight(W.test_rows_of_others_that_are_rolled_back_under_a_commit_stay_so, []),
+        "assert",
+    ),
+    Mutant(
+        "a snapshot that was replaced is not continued",
+        API.is_here,
+        "return bool(found.uuid == latest.uuid)",
+        "return True",
+        in_flight(W.test_rows_of_others_that_are_rolled_back_under_a_commit_stay_so, [11]),
+        "assert",
+    ),
+    Mutant(
+        "another table of the name has no first snapshot of the job",
+        API.is_here,
+        "return self._first == first_schema(self.location)",
+        "return True",
+        in_flight(W.test_a_table_that_is_created_again_under_the_first_commit_gets_no_snapshot),
+        "assert",
+    ),
+    Mutant(
+        "nothing is made in the place of a table that was dropped",
+        driver_table.DriverTable.create_area,
+        "            self.load()\n",
+        "            self.location.mkdir(exist_ok=True)\n",
+        in_flight(W.test_a_table_that_was_dropped_gets_nothing_and_nothing_is_in_its_place, False),
         "assert|DID NOT RAISE",
     ),
     Mutant(
@@ -150,12 +182,20 @@ MUTANTS = [
     Mutant(
         "a gap is noticed",
         proofs.Proofs.published,
-        "return self._by_files(name, manifest, number)",
-        "continue",
+        "return None if gap is None else self._by_files(name, manifest, gap)",
+        "return None",
         in_flight(
             protocol.test_where_a_gap_hides_whether_a_piece_is_committed_nothing_is_done_with_it
         ),
         "DID NOT RAISE",
+    ),
+    Mutant(
+        "an id below that of a piece's beginning may be its own",
+        proofs.Proofs.published,
+        "if number <= known:",
+        "if number <= max(known, manifest.base):",
+        in_flight(W.test_a_piece_begun_on_rows_that_are_rolled_back_is_committed_once, False),
+        "assert",
     ),
     Mutant(
         "the files of the newest snapshot prove a piece",

@@ -12,8 +12,10 @@ from typing import Any
 import pytest
 
 from harness.paimon_harness import PaimonHarness
+from harness.rights import permissions_checked
 from tests.sinks.paimon.others import (
     FIELDS,
+    add_a_column,
     before_publishing,
     committed,
     dying_after_publishing,
@@ -28,11 +30,11 @@ from tests.sinks.paimon.others import (
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.contract.sink import Predecessor
-from twophase.errors import StopJobError, TargetChangedError
+from twophase.errors import StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.common.lake import orphans
 from twophase.sinks.common.staging.names import PieceName
-from twophase.sinks.paimon import private_api
+from twophase.sinks.paimon import driver_table, private_api
 from twophase.sinks.paimon.open_sink import OpenPaimonSink
 from twophase.sinks.paimon.private_api import PaimonTable
 from twophase.sinks.paimon.proofs import Proofs
@@ -316,7 +318,7 @@ def test_a_piece_whose_staging_area_is_gone_is_proven_by_its_snapshot(
     ("what", "named"),
     [
         (lambda harness: harness.table().rollback_to(1), "somebody has rolled the table back"),
-        (replace_newest, "is another one now"),
+        (replace_newest, "or a writer that does not look has replaced it"),
     ],
     ids=["rolled back", "replaced"],
 )
@@ -387,6 +389,60 @@ def test_a_note_that_another_driver_folds_between_two_looks_is_no_error(
     assert sink.history().replaced == ""
 
 
+def changed(path: Path) -> Callable[[], None]:
+    """Change one byte in the middle of a file, and return what restores it."""
+    before = path.read_bytes()
+    at = before.index(b"1.1/0.0")
+    path.write_bytes(before[:at] + b"7" + before[at + 1 :])
+
+    def restore() -> None:
+        path.write_bytes(before)
+
+    return restore
+
+
+def test_a_snapshot_whose_proof_was_changed_stops_the_job_and_restored_it_is_found(
+    harness: PaimonHarness, sink: OpenPaimonSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(1))
+    dying_after_publishing(monkeypatch)
+    committed(sink, piece)
+    restore = changed(harness.location / "snapshot" / "snapshot-1")
+    with pytest.raises(StopJobError, match=r"of snapshot 1 .* is damaged.*restore this file"):
+        committed(sink, piece)
+    restore()
+    assert committed(sink, piece) == [AlreadyCommitted("snapshot 1")]
+    assert ids_of(harness) == [1]
+
+
+def test_a_note_that_was_changed_stops_the_job_and_restored_it_goes_on(
+    harness: PaimonHarness, sink: OpenPaimonSink
+) -> None:
+    committed(sink, harness.write(sink, rows(0)))
+    piece = harness.write(sink, rows(1), 1)
+    [note] = harness.folder.rglob("commits/*")
+    restore = changed(note)
+    with pytest.raises(StopJobError, match=r"damaged.*restore"):
+        committed(sink, piece)
+    restore()
+    assert committed(sink, piece, predecessor=Predecessor(LINEAGE, 0)) == [Committed()]
+    assert ids_of(harness) == [0, 1]
+
+
+def test_a_table_without_its_first_schema_gets_nothing_and_restored_it_commits(
+    harness: PaimonHarness, sink: OpenPaimonSink
+) -> None:
+    piece = harness.write(sink, rows(1))
+    add_a_column(harness)
+    first = harness.location / "schema" / "schema-0"
+    kept = first.rename(harness.folder / "backup")
+    with pytest.raises(TargetChangedError, match=r"schema-0 is gone.*restore it from a backup"):
+        committed(sink, piece)
+    kept.rename(first)
+    assert committed(sink, piece) == [Committed()]
+    assert ids_of(harness) == [1]
+
+
 # -- abort beside a commit -------------------------------------------------------------------------
 
 
@@ -420,6 +476,24 @@ def test_a_commit_that_lands_while_an_abort_has_hidden_its_piece_stops_the_abort
     monkeypatch.undo()
     assert committed(sink, piece) == [AlreadyCommitted("snapshot 1")]
     assert ids_of(harness) == [1]
+
+
+def test_an_abort_that_cannot_stop_commits_keeps_the_piece_until_it_can(
+    harness: PaimonHarness, sink: OpenPaimonSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(1))
+    monkeypatch.setattr(driver_table, "_TRIES", 2)
+    (harness.location / "snapshot").mkdir(mode=0o555)
+    with (
+        permissions_checked(),
+        pytest.raises(TargetUnreachableError, match=r"2 tries.*the table's folder can be written"),
+    ):
+        sink.abort([piece])
+    assert len(harness.staged()) == 1
+    (harness.location / "snapshot").chmod(0o755)
+    sink.abort([piece])
+    assert harness.staged() == []
+    assert ids_of(harness) == []
 
 
 def test_an_abort_deletes_the_files_of_its_piece_alone(
