@@ -17,7 +17,7 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from sqlalchemy import make_url
 
 from twophase.testing.harness import contents_of, fresh_name
-from twophase.testing.services import MySqlService
+from twophase.testing.services import MariaDbService, MySqlService
 
 _NOBODY_LISTENS = 1
 """A port."""
@@ -107,14 +107,14 @@ class SqlitePlace(Place):
 
 
 class MySqlPlace(Place):
-    """A catalog in a database of MySQL.
+    """A catalog in a database of MySQL or MariaDB.
 
     Args:
         folder: holds the warehouse, and a file with the password beside it.
         server: has the database.
     """
 
-    def __init__(self, folder: Path, server: MySqlService) -> None:
+    def __init__(self, folder: Path, server: MySqlService | MariaDbService) -> None:
         self.folder = folder
         self.server = server
         self.database = fresh_name("lake")

@@ -19,21 +19,17 @@ from tests.sinks.iceberg import test_protocol as protocol
 from tests.sinks.iceberg.given import (
     Given,
     Test,
+    at,
     in_flight,
-    losing,
     of_branch,
     of_new_columns,
     of_rewind,
     with_sink,
 )
+from tests.sinks.iceberg.test_moments import IN_FLIGHT
 from twophase.ids import Attempt
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.server, pytest.mark.thin(6)]
-
-
-def whole(what: others.Change, left: list[int]) -> Test:
-    test = writers.test_a_change_that_leaves_the_pieces_whole_is_committed_after
-    return in_flight(test, what, left, True)
 
 
 def kept(what: others.Change, audit: list[int], main: list[int]) -> Test:
@@ -47,9 +43,12 @@ def gone(what: others.Change, named: str) -> Test:
     return lambda given: test(given.where, 2, True, what, named, True, given.patch)
 
 
-def rewound(what: others.Change, left: list[int]) -> Test:
-    test = test_rewind.test_a_change_while_a_rewind_is_in_flight_is_exact_or_refused
-    return of_rewind(lambda harness, patch: test(harness, patch, what, left), patched=True)
+def rewound(what: others.Change) -> Test:
+    meant = next(early for does, early, _ in r.MEANWHILE if does is what)
+    test = r.test_a_change_while_a_rewind_is_in_flight_is_exact_or_refused
+    return of_rewind(
+        lambda harness, patch: test(harness, patch, what, meant, r.IN_FLIGHT), patched=True
+    )
 
 
 def rolled_back(given: Given) -> None:
@@ -78,12 +77,15 @@ CASES: dict[str, Test] = {
     "others change it without end": in_flight(
         writers.test_a_table_that_others_change_without_end_is_retried_later
     ),
-    "others append": whole(others.append, [0, 1, 2, 100]),
-    "others overwrite": whole(others.overwrite, [2, 100]),
-    "others set a property": whole(others.set_a_property, [0, 1, 2]),
-    "others add a column": whole(others.add_a_column, [0, 1, 2]),
-    "others drop a column": losing(others.drop_a_column, "was dropped", True),
+    "others append": at(IN_FLIGHT, others.append),
+    "others overwrite": at(IN_FLIGHT, others.overwrite),
+    "others compact": at(IN_FLIGHT, others.compact),
+    "others set a property": at(IN_FLIGHT, others.set_a_property),
+    "others add a column": at(IN_FLIGHT, others.add_a_column),
+    "others drop a column": at(IN_FLIGHT, others.drop_a_column),
     "others roll back": rolled_back,
+    "others roll back in flight": at(IN_FLIGHT, others.roll_back),
+    "others roll back their own": at(IN_FLIGHT, others.append_and_roll_back),
     "a folded piece": with_sink(protocol.test_a_folded_piece_is_committed_still),
     # a fence, an abort
     "an older driver is fenced": in_flight(
@@ -109,7 +111,9 @@ CASES: dict[str, Test] = {
     "a rewind": of_rewind(
         lambda harness: r.test_one_snapshot_removes_the_files_and_lowers_the_mark(harness, False)
     ),
-    "others append in a rewind": rewound(others.append, [0, 1, 100]),
+    "others append in a rewind": rewound(others.append),
+    "others compact in a rewind": rewound(others.compact),
+    "others roll back in a rewind": rewound(others.roll_back),
     "others delete in a rewind": of_rewind(
         r.test_a_delete_while_a_rewind_is_in_flight_refuses_it, patched=True
     ),

@@ -13,13 +13,14 @@ import pymysql
 import pytest
 from sqlalchemy import make_url
 
+from harness.certificate_authority import Authority
 from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import MySqlPlace
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.testing.harness import fresh_name
-from twophase.testing.services import MySqlService
+from twophase.testing.services import MariaDbService, MySqlService
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.server]
 
@@ -145,3 +146,27 @@ def test_the_password_is_in_no_log_no_text_and_no_file(
     sent = [pickle.dumps(declared), pickle.dumps(sink.writers())]
     stored = [path.read_bytes() for path in harness.folder.rglob("*") if path.is_file()]
     assert not [data for data in (*sent, *stored) if secret.encode() in data]
+
+
+def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:
+    """By MariaDB: MySQL 8.0.12 takes no certificate with elliptic curves."""
+    own, other = Authority.new("test authority"), Authority.new("another authority")
+    known, unknown, server = (tmp_path / name for name in ("ca.pem", "other.pem", "server.pem"))
+    own.write(known)
+    other.write(unknown)
+    own.sign_server(server, "127.0.0.1")
+    options = [f"--ssl-cert={server}", f"--ssl-key={server}"]
+    with MariaDbService(own=True, server_options=options) as database:
+        harness = IcebergHarness(MySqlPlace(tmp_path / "lake", database))
+        before = harness.contents()
+        look = harness.new_sink(tls_ca=str(unknown)).check_connection
+        for call in (look, lambda: harness.opened(tls_ca=str(unknown))):
+            with pytest.raises(PreflightError, match=r"is not trusted: .*VERIFY_FAILED") as caught:
+                call()
+            assert "tls_ca" in caught.value.remedy
+        assert harness.contents() == before
+        with closing(harness.opened(tls_ca=str(known))) as sink:
+            piece = harness.write(sink, harness.rows(range(3)))
+            assert sink.commit([CommitRequest(piece)]) == [Committed()]
+        harness.opened().close()
+        assert len(harness.rows_visible()) == 3

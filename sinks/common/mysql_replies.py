@@ -4,6 +4,7 @@ own sessions, and a catalog in a database.
 
 from __future__ import annotations
 
+import ssl
 from collections.abc import Mapping
 
 TOO_MANY_CONNECTIONS = 1040
@@ -24,6 +25,19 @@ CONNECTION_LOST = frozenset({
     1152, 1158, 1159, 1160, 1161,                 # the network
 })  # fmt: skip
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
+
+_TLS_FAILED = 2026
+
+
+def is_tls_refused(error: BaseException) -> bool:
+    """Return whether client and server disagree on TLS; not if the server has just died.
+
+    Args:
+        error: of PyMySQL.
+    """
+    cause = getattr(error, "original_exception", None)
+    hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
+    return error.args[:1] == (_TLS_FAILED,) or (isinstance(cause, ssl.SSLError) and not hung_up)
 
 
 def remedies(address: str, tls: str = "") -> Mapping[int, str]:

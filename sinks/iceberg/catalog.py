@@ -47,6 +47,7 @@ from twophase.errors import (
 )
 from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.staging.names import Owner
+from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.options import CatalogKind, IcebergOptions
 from twophase.sinks.iceberg.partitions import new_spec
 
@@ -276,11 +277,12 @@ class Catalog(ABC):
         # pyiceberg's type of a requirement has its own kinds only
         required = cast(tuple[TableRequirement, ...], tuple(change.requirements))
         try:
-            self._client.commit_table(change.table, required, tuple(change.updates))
+            made = self._client.commit_table(change.table, required, tuple(change.updates))
         except CommitFailedException:
             raise
         except self.failures as error:
             raise self._unclear(error) from error
+        private_api.delete_old_metadata(self._client, change.table, made.metadata)
 
     def commit_with_retries(
         self, plan: Callable[[], Change | None], failed: str, tries: int = TRIES

@@ -53,7 +53,7 @@ _OF_KIND = {
         "token_env", "token_file", "credential_env", "credential_file", "oauth2_server_uri",
         "scope", "prefix", "headers", "tls_ca",
     ),
-    CatalogKind.SQL: ("password_env", "password_file"),
+    CatalogKind.SQL: ("password_env", "password_file", "tls_ca"),
 }  # fmt: skip
 """The options that one kind of catalog has."""
 
@@ -127,8 +127,9 @@ class IcebergOptions(Options):
     tls_ca: str | None = Field(
         default=None,
         min_length=1,
-        description="of a REST catalog: file of certificate authorities, PEM; without it those "
-        "that requests trusts",
+        description="of MySQL or a REST catalog: file, on the driver, of certificate authorities, "
+        "PEM; without it MySQL's certificate is not checked, and a REST catalog's is by the "
+        "authorities that requests trusts",
     )
     create: bool = Field(
         default=False,
@@ -236,10 +237,10 @@ class IcebergOptions(Options):
         is_sql = self.kind is CatalogKind.SQL
         if self.create and is_sql and self.warehouse is None:
             raise ValueError("create requires warehouse, the folder of new tables")
-        for kind, names in _OF_KIND.items():
-            given = [name for name in names if getattr(self, name)]
-            if given and self.kind is not kind:
-                raise ValueError(f"{given[0]} is of another kind of catalog than catalog_uri names")
+        named = {name for names in _OF_KIND.values() for name in names if getattr(self, name)}
+        own = {*_OF_KIND.get(self.kind, ())} - ({"tls_ca"} if self.database else set())
+        if foreign := sorted(named - own):
+            raise ValueError(f"{foreign[0]} is of another kind of catalog than catalog_uri names")
         secrets = ("token_env", "token_file", "credential_env", "credential_file")
         given = [name for name in secrets if getattr(self, name)]
         if len(given) > 1:

@@ -5,17 +5,20 @@ metastores, which `rest_catalog` and `hive_catalog` extend.
 reply of the first commit was lost (apache/iceberg-python #3320). So the parts of a commit are made
 here, and `Catalog.commit_table` is called by the sink, which looks for its proof before each try.
 Private are `_SnapshotProducer` with `_commit`, which makes the parts of a snapshot, and
-`_clean_all_uncommitted`; `UpdateSchema._commit`, for the parts of a new schema; and
-`_inherit_from_manifest`, for a reader that does not leave out which file a delete file is of.
+`_clean_all_uncommitted`; `UpdateSchema._commit`, for the parts of a new schema;
+`_inherit_from_manifest`, for a reader that does not leave out which file a delete file is of; and
+`Catalog._delete_old_metadata`, which pyiceberg's own commits end with.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from pyiceberg.avro.file import AvroFile
+from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import (
@@ -30,6 +33,7 @@ from pyiceberg.manifest import (
     _inherit_from_manifest,
 )
 from pyiceberg.table import Table, TableProperties
+from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import SetSnapshotRefUpdate, TableRequirement, TableUpdate
 from pyiceberg.table.update.snapshot import _SnapshotProducer
 from pyiceberg.types import NestedField
@@ -131,6 +135,18 @@ def delete_files(manifest: ManifestFile, files: FileIO) -> list[DeleteFile]:
         for entry in entries
         if entry.status != ManifestEntryStatus.DELETED
     ]
+
+
+def delete_old_metadata(catalog: Catalog, table: Table, now: TableMetadata) -> None:
+    """Delete metadata files that the newest one no longer lists, if the table's properties say so.
+
+    Args:
+        catalog: that has taken the commit, which holds whatever becomes of these files.
+        table: as it was loaded for the commit.
+        now: its metadata since the commit.
+    """
+    with suppress(OSError, ValueError):
+        catalog._delete_old_metadata(table.io, table.metadata, now)
 
 
 def new_columns(

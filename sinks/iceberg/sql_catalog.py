@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ssl
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -11,7 +12,7 @@ from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.sinks.common.lake.errors import brief
-from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW, remedies
+from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW, is_tls_refused, remedies
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.options import IcebergOptions
@@ -19,8 +20,11 @@ from twophase.sinks.iceberg.synced_io import NAME
 
 _TABLES = "iceberg_tables"
 _DRIVERS = {"mysql": "mysql+pymysql"}
+_DEADLINE_S = 60
+"""Of each answer of MySQL (HD5); it gives up a lock that it waits for before that."""
 _GRANT = "GRANT the account SELECT, INSERT, UPDATE, DELETE and CREATE on the catalog's schema."
 _REMEDIES = {**remedies("catalog_uri"), **dict.fromkeys((1044, 1142, 1143), _GRANT)}
+_TLS = "give the server a certificate for its name, and name the file of its authority in tls_ca."
 _GENERIC = (
     "check that the database answers, and that the account may read and write the tables of the "
     "catalog."
@@ -67,6 +71,12 @@ class DatabaseCatalog(Catalog):
     def _explain(self, error: Exception) -> TwoPhaseError:
         """See `Catalog._explain`."""
         reply = _reply(error)
+        if is_tls_refused(getattr(error, "orig", None) or error):
+            refused = TargetUnreachableError if self._is_open else PreflightError
+            return refused(
+                f"The catalog {self._options.catalog_uri} is not trusted: {brief(error)}.",
+                remedy=_TLS,
+            )
         kind = TargetUnreachableError if self._is_open or _may_pass(reply) else PreflightError
         return kind(
             f"The catalog {self._options.catalog_uri} cannot be used: {brief(error)}.",
@@ -88,11 +98,37 @@ def _may_pass(reply: object) -> bool:
 
 
 def _engine_uri(options: IcebergOptions) -> str:
-    """Return the URI as SQLAlchemy takes it, with its driver and the password."""
+    """Return the URI as SQLAlchemy takes it, with its driver, the password and the authorities.
+
+    With authorities PyMySQL requires TLS, and a certificate of one of them for the server's name.
+    """
     scheme, rest = options.catalog_uri.split(":", 1)
     url = make_url(f"{_DRIVERS.get(scheme, scheme)}:{rest}")
+    if options.database is None:
+        deadlines = dict.fromkeys(("read_timeout", "write_timeout"), str(_DEADLINE_S))
+        url = url.update_query_dict(deadlines)
     password = options.password()
+    if options.tls_ca is not None:
+        _check_authorities(options.tls_ca)
+        url = url.update_query_dict({"ssl_ca": options.tls_ca})
     return (url.set(password=password) if password else url).render_as_string(False)
+
+
+def _check_authorities(file: str) -> None:
+    """Check that a file has certificates.
+
+    Raises:
+        PreflightError: it has none, or cannot be read.
+    """
+    try:
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
+    except OSError as error:
+        raise PreflightError(
+            f"The file {file!r}, named by tls_ca, holds no certificates that can be read: "
+            f"{brief(error)}.",
+            remedy="give a file in PEM, with the certificate of the authority that signed the "
+            "server's, that the driver may read.",
+        ) from error
 
 
 def _check_database(path: Path, *, make: bool) -> None:

@@ -6,13 +6,15 @@ the same reply is a server that cannot be reached for now: decided checkpoints w
 
 from __future__ import annotations
 
-import ssl
-
 import pymysql
-from pymysql.constants import CR
 
 from twophase.errors import PreflightError, TargetUnreachableError
-from twophase.sinks.common.mysql_replies import NOT_NOW, TOO_MANY_CONNECTIONS, remedies
+from twophase.sinks.common.mysql_replies import (
+    NOT_NOW,
+    TOO_MANY_CONNECTIONS,
+    is_tls_refused,
+    remedies,
+)
 from twophase.sinks.mysql.client.codes import code_of, is_connection_lost
 from twophase.sinks.mysql.options import Endpoint
 
@@ -74,12 +76,3 @@ def refused(endpoint: Endpoint, what: str, remedy: str) -> PreflightError | Targ
     """Return the error for a server that does not let the sink work, by when it does so."""
     kind = TargetUnreachableError if endpoint.opened else PreflightError
     return kind(what, remedy=remedy)
-
-
-def is_tls_refused(error: pymysql.Error) -> bool:
-    """Return whether client and server disagree on TLS; not if the server has just died."""
-    cause = getattr(error, "original_exception", None)
-    hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
-    return code_of(error) == CR.CR_SSL_CONNECTION_ERROR or (
-        isinstance(cause, ssl.SSLError) and not hung_up
-    )

@@ -17,8 +17,8 @@ from harness.iceberg_places import Place
 from tests.sinks.iceberg import (
     others,
     test_branches,
+    test_moments,
     test_new_columns,
-    test_other_writers,
     test_rewind,
 )
 from tests.sinks.iceberg import test_protocol as protocol
@@ -137,8 +137,8 @@ def left_over(test: Callable[..., object]) -> Test:
     return run
 
 
-def losing(what: others.Change, named: str, is_late: bool = False) -> Test:
-    test = (
-        test_other_writers.test_a_change_that_would_lose_values_stops_by_name_and_undone_it_commits
-    )
-    return in_flight(test, what, named, is_late)
+def at(moment: str, what: others.Change) -> Test:
+    """A test of what others do at a moment of a checkpoint."""
+    row = next(row for row in test_moments.TABLE if row.what is what)
+    test = test_moments.test_what_others_do_is_exact_or_stops_the_job_by_name_until_it_is_undone
+    return lambda given: test(given.harness(), row, moment, given.patch)

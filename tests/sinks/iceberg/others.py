@@ -12,6 +12,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.file import AvroOutputFile
+from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import (
     DataFile,
     DataFileContent,
@@ -23,9 +25,14 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
-from pyiceberg.table.snapshots import Operation, Snapshot
-from pyiceberg.table.update import AddSchemaUpdate, SetCurrentSchemaUpdate, SetSnapshotRefUpdate
-from pyiceberg.table.update.snapshot import _FastAppendFiles
+from pyiceberg.table.snapshots import Operation, Snapshot, Summary
+from pyiceberg.table.update import (
+    AddSchemaUpdate,
+    AddSnapshotUpdate,
+    SetCurrentSchemaUpdate,
+    SetSnapshotRefUpdate,
+)
+from pyiceberg.table.update.snapshot import _FastAppendFiles, _SnapshotProducer
 from pyiceberg.transforms import BucketTransform
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
@@ -79,10 +86,29 @@ def roll_back(table: Table, snapshot: int | None = None) -> None:
     """Set main back to its first snapshot with rows, or to one."""
     with_rows = [one for one in table.metadata.snapshots if _has_rows(one)]
     first = min(with_rows, key=lambda one: one.timestamp_ms)
+    set_main(table, snapshot or first.snapshot_id)
+
+
+def set_main(table: Table, snapshot: int) -> None:
     update = SetSnapshotRefUpdate(  # type: ignore[call-arg]  # its ages have defaults
-        ref_name="main", type="branch", snapshot_id=snapshot or first.snapshot_id
+        ref_name="main", type="branch", snapshot_id=snapshot
     )
     table.catalog.commit_table(table, (), (update,))
+
+
+def append_and_roll_back(table: Table) -> None:
+    """Take back rows of their own alone: main leads to the snapshot of before."""
+    head = table.metadata.refs["main"].snapshot_id
+    append(table)
+    roll_back(table, head)
+
+
+def replace_main(table: Table) -> None:
+    """By a branch that has left main at its first snapshot with rows."""
+    first = next(one for one in snapshots_of(table) if _has_rows(one))
+    table.manage_snapshots().create_branch(first.snapshot_id, "side").commit()
+    table.append(theirs(100), branch="side")
+    set_main(table, table.metadata.refs["side"].snapshot_id)
 
 
 def snapshots_of(table: Table) -> list[Snapshot]:
@@ -141,6 +167,42 @@ def expire(table: Table) -> None:
             if one.snapshot_id not in {ref.snapshot_id for ref in table.metadata.refs.values()}
         ]
     ).commit()
+
+
+def compact(table: Table) -> None:
+    """As `rewrite_data_files` does: all rows into one file."""
+    producer = table.transaction().update_snapshot().overwrite()
+    for task in table.scan().plan_files():
+        producer.delete_data_file(task.file)
+    for file in _dataframe_to_data_files(table.metadata, table.scan().to_arrow(), table.io):
+        producer.append_data_file(file)
+    _commit_replace(table, producer)
+
+
+def rewrite_manifests(table: Table) -> None:
+    """As the procedure of that name does: one manifest of all files."""
+    producer = table.transaction().update_snapshot().merge_append()
+    producer._merge_enabled, producer._min_count_to_merge = True, 1
+    _commit_replace(table, producer)
+
+
+def _commit_replace(table: Table, producer: _SnapshotProducer[Any]) -> None:
+    """Commit a snapshot as a `replace`, an operation that pyiceberg itself has none of."""
+    (added, *rest), requirements = producer._commit()
+    assert isinstance(added, AddSnapshotUpdate)
+    assert added.snapshot.summary is not None
+    summary = Summary(Operation.REPLACE, **added.snapshot.summary.additional_properties)
+    snapshot = added.snapshot.model_copy(update={"summary": summary})
+    table.catalog.commit_table(table, requirements, (AddSnapshotUpdate(snapshot=snapshot), *rest))
+
+
+def drop_it(table: Table) -> None:
+    table.catalog.drop_table(table.name())
+
+
+def create_it_again(table: Table) -> None:
+    drop_it(table)
+    table.catalog.create_table(table.name(), table.schema())
 
 
 def drop_a_column(table: Table) -> None:
@@ -202,6 +264,29 @@ def before_the_swap(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -
         commit(self, *given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(Catalog, "commit", late)
+
+
+def after_the_swap(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
+    """Do something once, when a commit has taken effect; its reply is lost."""
+    swap = Catalog._swap
+
+    def lost(self: Catalog, change: Any) -> None:
+        monkeypatch.setattr(Catalog, "_swap", swap)
+        swap(self, change)
+        what()
+        raise OSError("the reply is lost")
+
+    monkeypatch.setattr(Catalog, "_swap", lost)
+
+
+def restore(harness: IcebergHarness, was: Table) -> None:
+    """Give the name of a table back to it, whatever bears it now."""
+    with closing(harness.catalog()) as catalog:
+        try:
+            catalog.drop_table(harness.place.table)
+        except NoSuchTableError:
+            """Nobody has taken the name."""
+        catalog.register_table(harness.place.table, was.metadata_location)
 
 
 def rival_of(harness: IcebergHarness) -> OpenIcebergSink:

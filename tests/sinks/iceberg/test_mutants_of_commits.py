@@ -10,6 +10,8 @@ import pytest
 from harness.rule_mutants import Mutant
 from tests.sinks.iceberg import (
     others,
+    test_merged_manifests,
+    test_moments,
     test_other_writers,
     test_rewind,
     test_rows,
@@ -20,9 +22,9 @@ from tests.sinks.iceberg.given import (
     MISSING,
     Given,
     Test,
+    at,
     in_flight,
     left_over,
-    losing,
     of_contract,
     of_rewind,
     with_sink,
@@ -46,6 +48,7 @@ from twophase.testing.contract import ArrowSinkContract
 pytestmark = [pytest.mark.part("files"), pytest.mark.thin(4)]
 
 W = test_other_writers
+few = test_merged_manifests.test_what_stays_few_is_not_what_tells_what_is_committed
 no_longer = W.test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name
 
 
@@ -95,8 +98,8 @@ COMMIT = [
         Committer._append,
         "            AssertCurrentSchemaId(current_schema_id=loaded.metadata.current_schema_id),\n",
         "",
-        losing(others.drop_a_column, "was dropped", is_late=True),
-        MISSING,
+        at(test_moments.IN_FLIGHT, others.drop_a_column),
+        "'amount' is not in the table",
     ),
     Mutant(
         "a piece of another table is not committed",
@@ -129,8 +132,8 @@ COMMIT = [
         Committer._check_layout,
         "if changes:",
         "if False:",
-        losing(others.drop_a_column, "was dropped"),
-        MISSING,
+        at(test_moments.STAGED, others.drop_a_column),
+        "'amount' is not in the table",
     ),
     Mutant(
         "the proof of a piece is looked for",
@@ -274,6 +277,22 @@ COMMIT = [
         "list index out of range",
     ),
     Mutant(
+        "manifests are merged if the table says so",
+        private_api.append,
+        "snapshot.merge_append() if merges else snapshot.fast_append()",
+        "snapshot.fast_append()",
+        lambda given: few(given.harness(), 24, 5),
+        "manifests are merged",
+    ),
+    Mutant(
+        "metadata files are deleted if the table says so",
+        private_api.delete_old_metadata,
+        "catalog._delete_old_metadata(table.io, table.metadata, now)",
+        "assert catalog",
+        lambda given: few(given.harness(), 24, 5),
+        "metadata files are deleted",
+    ),
+    Mutant(
         "a snapshot is of one checkpoint",
         Committer._try,
         "[piece for piece in whole if self._together(piece) == one]",
@@ -287,19 +306,22 @@ LAYOUT = [
         "a dropped column",
         "for number in manifest.fields if number not in now",
         "for number in manifest.fields if False",
-        losing(others.replace_a_column, "was dropped"),
+        at(test_moments.STAGED, others.replace_a_column),
+        "float does not fit long",
     ),
     not_seen(
         "a column that does not hold the values",
         "if number in now and not _holds(now[number], was)",
         "if False",
-        losing(others.retype_a_column, "is string"),
+        at(test_moments.STAGED, others.retype_a_column),
+        "float does not fit string",
     ),
     not_seen(
         "a required column that was added",
         'if now[number].endswith(" required")',
         "if False",
-        losing(others.add_a_required_column, "is required"),
+        at(test_moments.STAGED, others.add_a_required_column),
+        "'note' is required, and the rows lack it",
     ),
     not_seen(
         "a newer format",

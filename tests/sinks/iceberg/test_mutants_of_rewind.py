@@ -55,7 +55,7 @@ REWIND = [
         of_rewind(
             lambda harness, patch: (
                 test_rewind.test_a_change_while_a_rewind_is_in_flight_is_exact_or_refused(
-                    harness, patch, others.append, [0, 1, 100]
+                    harness, patch, others.append, [0, 1, 100], test_rewind.IN_FLIGHT
                 )
             ),
             patched=True,
@@ -124,7 +124,7 @@ REWIND = [
         OwnFiles._whole,
         "            if path not in live:\n",
         "            if False:\n",
-        of_rewind(test_rewind.test_what_others_have_done_to_the_files_is_named, "rewritten"),
+        of_rewind(test_rewind.test_what_others_have_done_to_the_files_is_named, "compacted"),
         "twophase-",
     ),
     Mutant(

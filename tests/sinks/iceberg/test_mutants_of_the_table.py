@@ -13,6 +13,7 @@ from tests.sinks.iceberg import (
     test_branches,
     test_new_columns,
     test_other_writers,
+    test_sql_catalog,
 )
 from tests.sinks.iceberg import test_protocol as protocol
 from tests.sinks.iceberg.given import (
@@ -25,6 +26,7 @@ from tests.sinks.iceberg.given import (
     of_new_columns,
     with_sink,
 )
+from twophase.sinks.common import mysql_replies
 from twophase.sinks.common.lake import orphans
 from twophase.sinks.common.lake.synced_stream import SyncedStream
 from twophase.sinks.iceberg import (
@@ -150,6 +152,18 @@ ABORT = [
     ),
 ]
 TARGET = [
+    Mutant(
+        "a certificate that is not trusted is refused for good",
+        mysql_replies.is_tls_refused,
+        "isinstance(cause, ssl.SSLError) and not hung_up",
+        "False",
+        lambda given: (
+            test_sql_catalog.test_a_server_with_another_certificate_is_named_before_the_login(
+                given.folder, "127.0.0.1", False, "is not trusted"
+            )
+        ),
+        "cannot be used",
+    ),
     Mutant(
         "another table of the name is another target",
         driver_table.DriverTable.load,

@@ -1,4 +1,6 @@
-"""What other applications do to the table between the phases: exact, or refused by name."""
+"""What other applications do to the table between the phases: exact, or refused by name. At which
+moment they do it is in `test_moments`.
+"""
 
 from __future__ import annotations
 
@@ -10,7 +12,6 @@ from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.update import (
     RemovePartitionSpecsUpdate,
-    SetCurrentSchemaUpdate,
     SetLocationUpdate,
 )
 from sqlalchemy.exc import OperationalError
@@ -18,32 +19,22 @@ from sqlalchemy.exc import OperationalError
 from harness.iceberg_harness import IcebergHarness
 from tests.sinks.iceberg.others import (
     Change,
-    add_a_column,
-    add_a_required_column,
     append,
     before_the_swap,
     change,
-    delete,
-    drop_a_column,
     expire,
     ids_of,
-    overwrite,
     partition_it,
     rename_a_column,
-    replace_a_column,
-    require_a_column,
-    retype_a_column,
     rival_of,
     roll_back,
     rows,
-    set_a_property,
     snapshots_of,
     upgrade,
-    widen_a_column,
 )
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.contract.sink import CommitRequest, Predecessor
-from twophase.errors import ConfigError, StopJobError, TargetChangedError
+from twophase.errors import StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.layout import _holds
@@ -51,55 +42,11 @@ from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.testing.harness import LINEAGE
 
 
-@pytest.mark.parametrize(
-    ("what", "left"),
-    [
-        (append, [0, 1, 2, 100]),
-        (overwrite, [2, 100]),
-        (delete, [1, 2]),
-        (expire, [0, 1, 2, 100]),
-        (set_a_property, [0, 1, 2]),
-        (add_a_column, [0, 1, 2]),
-        (widen_a_column, [0, 1, 2]),
-        (partition_it, [0, 1, 2]),
-    ],
-)
-@pytest.mark.parametrize("in_flight", [False, True], ids=["before the commit", "during the commit"])
-def test_a_change_that_leaves_the_pieces_whole_is_committed_after(
-    harness: IcebergHarness,
-    sink: OpenIcebergSink,
-    what: Change,
-    left: list[int],
-    in_flight: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """In flight: after the commit has looked at the table, and before it takes effect."""
-    assert sink.commit([CommitRequest(harness.write(sink, rows(0, 1), 0))]) == [Committed()]
-    piece = harness.write(sink, rows(2), 1)
-    if in_flight:
-        before_the_swap(monkeypatch, lambda: change(harness, what))
-    else:
-        change(harness, what)
-    assert sink.commit([CommitRequest(piece, predecessor=Predecessor(LINEAGE, 0))]) == [Committed()]
-    assert ids_of(harness) == left
-    assert sink.history().committed == {LINEAGE: 1}
-    assert sink.history().replaced == ""
-    assert harness.staged() == []
-
-
 def test_a_renamed_column_keeps_its_values(harness: IcebergHarness, sink: OpenIcebergSink) -> None:
     piece = harness.write(sink, rows(3))
     change(harness, rename_a_column)
     assert sink.commit([CommitRequest(piece)]) == [Committed()]
     assert harness.table().scan().to_arrow().column("label").to_pylist() == ["row 3"]
-
-
-def test_a_query_whose_column_was_renamed_is_refused_by_name(
-    harness: IcebergHarness, sink: OpenIcebergSink
-) -> None:
-    change(harness, rename_a_column)
-    with pytest.raises(ConfigError, match="column 'name' is not in the table"):
-        sink.writers()
 
 
 def test_rows_of_an_older_partition_spec_are_read_by_a_filter_of_the_new_one(
@@ -113,45 +60,6 @@ def test_rows_of_an_older_partition_spec_are_read_by_a_filter_of_the_new_one(
     for number in range(4):
         found = harness.table().scan(row_filter=f"id = {number}").to_arrow()
         assert found.column("id").to_pylist() == [number]
-
-
-@pytest.mark.parametrize(
-    ("what", "named"),
-    [
-        (drop_a_column, "the column of id 3 was dropped"),
-        (replace_a_column, "the column of id 3 was dropped"),
-        (require_a_column, "column 'id' was long and is long required"),
-        (retype_a_column, "column 'amount' was float and is string"),
-        (add_a_required_column, "column 'note' was added and is required"),
-    ],
-)
-@pytest.mark.parametrize("in_flight", [False, True], ids=["before the commit", "during the commit"])
-def test_a_change_that_would_lose_values_stops_by_name_and_undone_it_commits(
-    harness: IcebergHarness,
-    sink: OpenIcebergSink,
-    what: Change,
-    named: str,
-    in_flight: bool,
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    sink.commit([CommitRequest(harness.write(sink, rows(0), 0))])
-    piece = harness.write(sink, rows(1), 1)
-    before = harness.table().metadata.current_schema_id
-    if in_flight:
-        before_the_swap(monkeypatch, lambda: change(harness, what))
-    else:
-        change(harness, what)
-    with pytest.raises(StopJobError, match=named) as caught:
-        sink.commit([CommitRequest(piece)])
-    assert "set the table's schema back" in caught.value.remedy
-    assert harness.table().metadata.current_snapshot().summary["total-records"] == "1"  # type: ignore[union-attr,index]
-
-    def undo(table: Table) -> None:
-        table.catalog.commit_table(table, (), (SetCurrentSchemaUpdate(schema_id=before),))
-
-    change(harness, undo)
-    assert sink.commit([CommitRequest(piece)]) == [Committed()]
-    assert ids_of(harness) == [0, 1]
 
 
 def remove_the_spec(table: Table) -> None:

@@ -20,16 +20,26 @@ from tests.sinks.iceberg.others import (
     FIELDS,
     Change,
     add_a_column,
+    after_the_swap,
     append,
+    append_and_roll_back,
     before_the_swap,
     change,
     commit,
+    compact,
+    create_it_again,
+    delete,
+    drop_a_column,
+    drop_it,
     expire,
     ids_of,
     overwrite,
     partition_it,
+    replace_main,
+    rewrite_manifests,
     roll_back,
     rows,
+    set_a_property,
     snapshots_of,
     theirs,
     upgrade,
@@ -42,11 +52,14 @@ from twophase.errors import (
     RestoreRefusedError,
     TargetChangedError,
     TargetUnreachableError,
+    TwoPhaseError,
 )
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.testing.harness import FIRST, LINEAGE, OTHER_LINEAGE, transaction_id
+
+pytestmark = pytest.mark.part("files")
 
 RESTORING = Attempt(2, 0)
 KEEP = {LINEAGE: 0}
@@ -230,11 +243,6 @@ def delete_a_file(table: Table) -> None:
     table.delete("id = 4 or id = 5")
 
 
-def rewrite(table: Table) -> None:
-    """As a compaction does."""
-    table.overwrite(table.scan().to_arrow())
-
-
 def expire_the_second(table: Table) -> None:
     """The one after it has no parent then, as if the table began there."""
     second = sorted(table.metadata.snapshots, key=lambda one: one.timestamp_ms)[1]
@@ -249,7 +257,7 @@ REFUSALS: dict[str, tuple[Change, str, str]] = {
     "rows deleted": (delete_rows, r"\((delete|overwrite)\) has removed .* checkpoint 2 of", ""),
     "a file deleted": (delete_a_file, r"has removed .* checkpoint 2 of lineage", ""),
     "overwritten": (overwrite, r"has removed .*, a file of checkpoint [12] of lineage", ""),
-    "rewritten": (rewrite, r"has removed .*, a file of checkpoint [12] of lineage", ""),
+    "compacted": (compact, r"\(replace\) has removed .*, a file of checkpoint [12] of", ""),
     "expired": (expire, "snapshots have expired that may have added files of lineage", ""),
     "one expired": (expire_the_second, "snapshots have expired that may have added", ""),
     "rolled back": (back_to_the_first, "no longer leads to snapshot", "set_current_snapshot"),
@@ -403,26 +411,76 @@ def test_a_snapshot_without_its_summary_is_refused(harness: IcebergHarness) -> N
 # -- at the same moment ----------------------------------------------------------------------------
 
 
+BETWEEN, IN_FLIGHT = "between the check and the rewind", "in flight"
+REPLY_LOST = "in effect, and the reply lost"
+Meant = list[int] | tuple[type[TwoPhaseError], str]
+REMOVED: Meant = RestoreRefusedError, "has removed .*, a file of checkpoint"
+REPLACED: Meant = RestoreRefusedError, r"\(replace\) has removed .*, a file of checkpoint"
+EXPIRED: Meant = RestoreRefusedError, "snapshots have expired that may have added files"
+BACK: Meant = RestoreRefusedError, "no longer leads to snapshot"
+GONE: Meant = TargetChangedError, "is gone: it was dropped or renamed"
+OTHER: Meant = TargetChangedError, "was dropped and created again"
+
+MEANWHILE: list[tuple[Change, Meant, Meant]] = [
+    # what others do        before it takes effect  after that
+    (append,                [0, 1, 100],            [0, 1, 100]),
+    (overwrite,             REMOVED,                [100]),
+    (delete,                [1],                    [1]),
+    (compact,               REPLACED,               [0, 1]),
+    (rewrite_manifests,     [0, 1],                 [0, 1]),
+    (expire,                EXPIRED,                [0, 1, 100]),
+    (set_a_property,        [0, 1],                 [0, 1]),
+    (add_a_column,          [0, 1],                 [0, 1]),
+    (drop_a_column,         [0, 1],                 [0, 1]),
+    (partition_it,          [0, 1],                 [0, 1]),
+    (append_and_roll_back,  [0, 1],                 [0, 1]),
+    (roll_back,             BACK,                   [0, 1]),
+    (replace_main,          BACK,                   [0, 1, 100]),
+    (drop_it,               GONE,                   GONE),
+    (create_it_again,       OTHER,                  OTHER),
+]  # fmt: skip
+
+
+@pytest.mark.thin(5)
 @pytest.mark.parametrize(
-    ("what", "left"),
-    [(append, [0, 1, 100]), (add_a_column, [0, 1]), (partition_it, [0, 1]), (expire, None)],
+    ("what", "meant", "moment"),
+    [
+        (what, late if moment == REPLY_LOST else early, moment)
+        for what, early, late in MEANWHILE
+        for moment in (BETWEEN, IN_FLIGHT, REPLY_LOST)
+    ],
 )
 def test_a_change_while_a_rewind_is_in_flight_is_exact_or_refused(
     harness: IcebergHarness,
     monkeypatch: pytest.MonkeyPatch,
     what: Change,
-    left: list[int] | None,
+    meant: Meant,
+    moment: str,
 ) -> None:
     sink = harness.opened(RESTORING)
-    before_the_swap(monkeypatch, lambda: change(harness, what))
-    if left is None:
-        with pytest.raises(RestoreRefusedError, match="have expired"):
+    sink.check_rewind(KEEP)
+    left: list[object] = []
+
+    def others() -> None:
+        change(harness, what)
+        left.append((harness.place.listed(), harness.data_files()))
+
+    if moment == BETWEEN:
+        others()
+    elif moment == IN_FLIGHT:
+        before_the_swap(monkeypatch, others)
+    else:
+        after_the_swap(monkeypatch, others)
+    if isinstance(meant, tuple):
+        with pytest.raises(meant[0], match=meant[1]):
             sink.rewind(KEEP, RESTORING)
-        assert ids_of(harness) == [*range(6), 100]
+        assert [(harness.place.listed(), harness.data_files())] == left
         return
     sink.rewind(KEEP, RESTORING)
-    assert ids_of(harness) == left
+    assert ids_of(harness) == meant
     assert sink.history().committed == KEEP
+    is_undone = what in (roll_back, replace_main)
+    assert ("somebody has rolled it back" in sink.history().replaced) == is_undone
 
 
 def test_a_refused_rewind_leaves_no_manifest(

@@ -75,23 +75,23 @@ NESTED = pa.schema(
         pa.field("1st", pa.int16()),
     ]
 )
+FULL: dict[str, Any] = {
+    "id": 1,
+    "texts": ["", None, "北京"],
+    "pairs": [("k", [1, None]), ("", [])],
+    "point": {"x": 0.5, "at": datetime(2026, 1, 1)},
+    "rows": [{"a": Decimal("1.000000000000000001")}, None],
+    "odd name.of,a`column": "v",
+    "Ünï": True,
+    "1st": -1,
+}
 
 
 def test_nested_values_and_odd_names_read_back(
     tmp_path: Path, duck: duckdb.DuckDBPyConnection
 ) -> None:
     harness = IcebergHarness(tmp_path / "lake", NESTED)
-    full: dict[str, Any] = {
-        "id": 1,
-        "texts": ["", None, "北京"],
-        "pairs": [("k", [1, None]), ("", [])],
-        "point": {"x": 0.5, "at": datetime(2026, 1, 1)},
-        "rows": [{"a": Decimal("1.000000000000000001")}, None],
-        "odd name.of,a`column": "v",
-        "Ünï": True,
-        "1st": -1,
-    }
-    rows = [full, dict.fromkeys(NESTED.names), full | {"id": 2, "texts": [], "pairs": []}]
+    rows = [FULL, dict.fromkeys(NESTED.names), FULL | {"id": 2, "texts": [], "pairs": []}]
     commit(harness, pa.RecordBatch.from_pylist(rows, schema=NESTED))
     # pyiceberg reads a list of structs that is null as an empty one
     assert harness.rows_visible() == [rows[0], rows[1] | {"rows": []}, rows[2]]
