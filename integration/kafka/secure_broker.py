@@ -5,10 +5,12 @@ for tokens of OAuth without signature. Everyone may do everything to what has no
 from __future__ import annotations
 
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from kafka import KafkaAdminClient
+from kafka.admin import UserScramCredentialUpsertion
 from typing_extensions import override
 
 from harness.certificate_authority import Authority
@@ -19,13 +21,15 @@ from twophase.testing.services.process import Launch
 
 USER = "app"
 PASSWORD = "canary-d41d8c"
+SCRAM = ("SCRAM-SHA-256", "SCRAM-SHA-512")
 
 
 @dataclass(frozen=True)
 class SecureKafka:
     """Attributes: plain, sasl: bootstrap servers; ca: the authority's certificate; other_ca:
     one nobody trusts; tokens: where it asks for a token; mutual: where it asks for a client
-    certificate; authority, other_authority: they sign those.
+    certificate; scram: where a password is never sent; authority, other_authority: they sign
+    client certificates.
     """
 
     plain: str
@@ -35,6 +39,7 @@ class SecureKafka:
     other_ca: Path
     tokens: str
     mutual: str
+    scram: str
     authority: Authority
     other_authority: Authority
 
@@ -43,7 +48,7 @@ class _SecureProgram(KafkaProgram):
     def __init__(self, folder: Path) -> None:
         super().__init__({}, lambda: ["-Xmx512m", *class_archive_options()])
         self._folder = folder
-        self.secure, self.wrong_name, self.tokens, self.mutual = free_ports(4)
+        self.secure, self.wrong_name, self.tokens, self.mutual, self.scram = free_ports(5)
 
     @override
     def launch(self, data: Path) -> Launch:
@@ -54,6 +59,7 @@ class _SecureProgram(KafkaProgram):
             "WRONG": self.wrong_name,
             "TOKENS": self.tokens,
             "MUTUAL": self.mutual,
+            "SCRAM": self.scram,
         }
         listed = ",".join(f"{name}://{LOOPBACK}:{port}" for name, port in listeners.items())
         login = "org.apache.kafka.common.security.plain.PlainLoginModule"
@@ -73,6 +79,15 @@ class _SecureProgram(KafkaProgram):
             "listener.name.mutual.ssl.truststore.location": str(self._folder / "ca.pem"),
             "listener.name.mutual.ssl.client.auth": "required",
         }
+        prefix = "listener.name.scram"
+        secure |= {
+            f"{prefix}.ssl.keystore.type": "PEM",
+            f"{prefix}.ssl.keystore.location": str(self._folder / "broker.pem"),
+            f"{prefix}.sasl.enabled.mechanisms": ",".join(SCRAM),
+        }
+        scram = "org.apache.kafka.common.security.scram.ScramLoginModule"
+        for mechanism in SCRAM:
+            secure[f"{prefix}.{mechanism.lower()}.sasl.jaas.config"] = f"{scram} required;"
         bearer = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule"
         secure |= {
             "listener.name.tokens.sasl.enabled.mechanisms": "OAUTHBEARER",
@@ -87,7 +102,7 @@ class _SecureProgram(KafkaProgram):
             "advertised.listeners": listed,
             "listener.security.protocol.map": (
                 "PLAINTEXT:PLAINTEXT,CONTROLLER:PLAINTEXT,SECURE:SASL_SSL,WRONG:SASL_SSL,"
-                "TOKENS:SASL_PLAINTEXT,MUTUAL:SSL"
+                "TOKENS:SASL_PLAINTEXT,MUTUAL:SSL,SCRAM:SASL_SSL"
             ),
             "inter.broker.listener.name": "PLAINTEXT",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
@@ -109,6 +124,7 @@ def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
     server = LocalServer(program, detached=False, startup_timeout_s=60)
     server.start()
     try:
+        _let_in(program.bootstrap_servers)
         yield SecureKafka(
             plain=program.bootstrap_servers,
             sasl=f"{LOOPBACK}:{program.secure}",
@@ -117,8 +133,18 @@ def secure_kafka(folder: Path) -> Iterator[SecureKafka]:
             other_ca=folder / "other.pem",
             tokens=f"{LOOPBACK}:{program.tokens}",
             mutual=f"{LOOPBACK}:{program.mutual}",
+            scram=f"{LOOPBACK}:{program.scram}",
             authority=authority,
             other_authority=other,
         )
     finally:
         server.stop()
+
+
+def _let_in(servers: str) -> None:
+    """Give the account a password for each mechanism of SCRAM."""
+    with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
+        for mechanism in SCRAM:
+            wanted = UserScramCredentialUpsertion(USER, mechanism, PASSWORD)
+            [refusal] = admin.alter_user_scram_credentials([wanted]).values()
+            assert refusal is None, refusal

@@ -2,25 +2,38 @@
 
 from __future__ import annotations
 
+import json
+import re
+import time
 from collections.abc import Iterator
 from contextlib import closing
+from pathlib import Path
+from typing import Any
 
+import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
+from twophase.cli.checkpoints import checkpoints
 from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.contract.sink import CommitRequest
+from twophase.engine.engine import Engine
 from twophase.errors import DeclinedError, TargetUnreachableError
+from twophase.events import CheckpointDecided, CommitRetried, Event, Observers
 from twophase.ids import Attempt, Subtask
+from twophase.options.job_options import JobOptions
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.harness import LINEAGE, transaction_id
+from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
+from twophase.testing.plain_host import ListedRows, PlainHost
 from twophase.testing.services import KafkaService
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.server]
 
 SECOND = Attempt(1, 2)
 SHORT = {"request.timeout": "2 s"}
+RETRIES, PATIENCE_S = 2, 600
 
 
 @pytest.fixture(scope="module")
@@ -32,6 +45,10 @@ def broker() -> Iterator[KafkaService]:
 def come_back(broker: KafkaService, harness: KafkaHarness) -> None:
     """With new clients for the test, which may have given up."""
     broker.restart()
+    look_again(broker, harness)
+
+
+def look_again(broker: KafkaService, harness: KafkaHarness) -> None:
     harness.topics.admin.close()
     harness.topics = Topics(broker.bootstrap_servers)
 
@@ -126,4 +143,69 @@ def test_a_broker_that_is_killed_while_rows_are_copied_is_waited_for(
     assert calls.commit(sink, [piece]) == [Committed()]
     assert calls.ids_visible() == [1, 2]
     sink.close()
+    harness.topics.admin.close()
+
+
+def waiting(folder: Path) -> Any:
+    """The handle of the piece that waits, found as docs/operations.md tells."""
+    result = CliRunner().invoke(checkpoints, [str(folder), "--json"])
+    assert result.exit_code == 0, result.output
+    [entry] = json.loads(result.stdout)["checkpoints"]
+    assert entry["pending_commits"] == {SINK: 1}
+    metadata = Path(entry["path"], "_metadata").read_text()
+    [piece] = json.loads(metadata.partition("\n")[2])["committables"][SINK]
+    return piece["handle"]
+
+
+LEFT = re.compile(r"Kafka aborts it in (\d+) s \(transaction_timeout\), and then its rows are lost")
+TIMEOUT_S = 900
+
+
+@pytest.mark.parametrize("protocol", ["transaction", "staged"])
+def test_while_a_broker_is_down_each_retry_says_how_long_a_decided_transaction_has_left(
+    broker: KafkaService, tmp_path: Path, protocol: str
+) -> None:
+    """By the clock: Kafka counts from the task's first row. Staged rows have all the time. The
+    command shows the same, and where the rows wait.
+    """
+    patience = {"request.timeout": "5 s"}  # each retry takes as long
+    harness = KafkaHarness(Topics(broker.bootstrap_servers), protocol=protocol, **patience)
+    heard: list[tuple[float, CommitRetried]] = []
+    waits: list[Any] = []
+
+    def observe(event: Event) -> None:
+        if isinstance(event, CheckpointDecided):
+            broker.kill()
+        if isinstance(event, CommitRetried):
+            heard.append((time.time(), event))
+            if len(heard) == RETRIES:
+                waits.append(waiting(tmp_path / "job"))
+                broker.restart()
+
+    given = {"checkpointLocation": str(tmp_path / "job"), "commit.backoff": "1 ms"}
+    options = JobOptions.parse(given, JOB)
+    batch = pa.RecordBatch.from_pylist(harness.rows([1, 2]), schema=harness.schema)
+    sinks = {SINK: harness.new_sink(transaction_timeout=f"{TIMEOUT_S} s")}
+    engine = Engine(
+        PlainHost(JOB, options, ListedRows([[batch]])), JOB, sinks, options, Observers(observe)
+    )
+    began_s = time.time()
+    engine.start()
+    assert engine.await_termination(PATIENCE_S)
+    ended_s = heard[0][0]
+    left = [(now_s, LEFT.search(event.reason)) for now_s, event in heard]
+    [handle] = waits
+    if protocol == "staged":
+        assert not any(found for _, found in left)
+        assert (handle["staging"], handle["partition"]) == (harness.staging, 0)
+        assert handle["offsets"] == [0, 1]
+    else:
+        assert handle["id"].startswith(f"twophase/{harness.topic}/{JOB}/{SINK}/")
+        until_s = [now_s + int(found[1]) for now_s, found in left if found]
+        assert len(until_s) == len(heard), [event.reason for _, event in heard]
+        for one in [*until_s, handle["until"]]:
+            assert began_s + TIMEOUT_S - 2 <= one <= ended_s + TIMEOUT_S + 1
+        assert max(until_s) - min(until_s) <= 2, "it counts down as the clock does"
+    look_again(broker, harness)
+    assert sorted(row["id"] for row in harness.rows_visible()) == [1, 2]
     harness.topics.admin.close()

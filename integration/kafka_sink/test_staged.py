@@ -96,6 +96,19 @@ class TestStagedRows(Base):
         assert says[how] in found.evidence
         assert self.ids_visible() == []
 
+    def test_a_staging_topic_that_is_deleted_takes_undecided_pieces_and_the_next_start_makes_it(
+        self, harness: KafkaHarness, opened_sink: OpenKafkaSink
+    ) -> None:
+        """As docs/by-hand.md tells for a job that never runs again, and then does."""
+        piece = self.piece(opened_sink)
+        harness.topics.delete(harness.staging)
+        with closing(harness.opened(NEXT_DRIVER)) as sink:
+            assert [*sink.in_doubt()] == [piece]
+            sink.abort(sink.in_doubt())
+            assert sink.in_doubt() == []
+            assert committed(sink, self.piece(sink, 1, NEXT_DRIVER)) == Committed()
+        assert self.ids_visible() == [1]
+
     def test_a_chunk_that_is_not_there_is_lost_and_nothing_is_copied(
         self, harness: KafkaHarness, opened_sink: OpenKafkaSink
     ) -> None:

@@ -116,8 +116,20 @@ def die_in_recovery(
     """A driver leaves checkpoint `number` unfinished, the next one kills itself at the hit of a
     point of its recovery.
     """
+    scenario.produce(number + 1)
+    die_in_recovery_of(scenario, point, number, found, hit)
+
+
+def die_in_recovery_of(
+    scenario: Scenario,
+    point: str,
+    number: int,
+    found: tuple[str, Leaves] | None = None,
+    hit: int = 1,
+) -> None:
+    """The same, of what is produced already."""
     left_by, leaves = found or in_recovery(scenario.kinds)[point]
-    die_in_checkpoint(scenario, left_by, number)
+    die_in_checkpoint_of(scenario, left_by, number)
     killed(scenario.run(f"{point}=kill@{hit}"), point)
     scenario.check_state(expected(scenario, number, leaves))
 

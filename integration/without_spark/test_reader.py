@@ -7,7 +7,7 @@ from __future__ import annotations
 import json
 import threading
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import closing
 from typing import Any
 
@@ -17,7 +17,7 @@ from confluent_kafka import Consumer, TopicPartition
 from harness.selection import representatives
 from integration.without_spark import steps
 from integration.without_spark.conftest import MakeScenario
-from integration.without_spark.points import NEEDS_OLDER, in_checkpoint, in_workers
+from integration.without_spark.points import in_checkpoint, in_recovery, in_workers
 from integration.without_spark.scenario import BATCH, TARGETS, Scenario
 from integration.without_spark.targets import KafkaTarget
 from twophase.testing.services import KafkaService
@@ -69,12 +69,23 @@ def readers() -> Iterator[list[Reader]]:
         one.close()
 
 
+Table = Callable[[tuple[str, ...]], Iterable[str]]
+Die = Callable[[Scenario, str, int], None]
+TABLES: dict[str, tuple[Table, Die]] = {
+    "workers": (in_workers, steps.die_in_workers_of),
+    "checkpoint": (in_checkpoint, steps.die_in_checkpoint_of),
+    "recovery": (in_recovery, steps.die_in_recovery_of),
+}
+
+
 @pytest.mark.parametrize("target", representatives(["staged_kafka", "kafka"], set()))
+@pytest.mark.parametrize("table", TABLES)
 def test_a_reader_gets_each_record_once_and_in_order_during_the_kills(
     make_scenario: MakeScenario,
     kafka: KafkaService,
     readers: list[Reader],
     target: str,
+    table: str,
 ) -> None:
     kinds = TARGETS[target]
     scenario = make_scenario(kinds)
@@ -82,18 +93,13 @@ def test_a_reader_gets_each_record_once_and_in_order_during_the_kills(
     assert isinstance(topic, KafkaTarget)
     reader = Reader(kafka.bootstrap_servers, topic.topic)
     readers.append(reader)
-    number = 0
-    for point in in_workers(kinds):
+    points, die = TABLES[table]
+    scenario.produce(1)
+    scenario.finish()  # C17 has something to delete
+    for number, point in enumerate(points(kinds), 1):
         scenario.produce(1)
-        steps.die_in_workers_of(scenario, point, number)
+        die(scenario, point, number)
         goes_on(scenario, reader, number)
-        number += 1
-    for point in in_checkpoint(kinds):
-        if point not in NEEDS_OLDER:
-            scenario.produce(1)
-            steps.die_in_checkpoint_of(scenario, point, number)
-            goes_on(scenario, reader, number)
-            number += 1
     verify(reader, scenario)
 
 

@@ -24,7 +24,7 @@ from twophase.errors import (
     TargetUnreachableError,
     TwoPhaseError,
 )
-from twophase.kafka_client.access import AccessError, tls_remedy
+from twophase.kafka_client.access import AccessError, remedy_of
 from twophase.kafka_client.client import BrokerClient
 from twophase.kafka_client.credentials import SecretError
 from twophase.kafka_client.options import ConnectionOptions
@@ -51,6 +51,8 @@ RIGHTS = (
     "each topic, and on topics that begin with `twophase-staging-` READ, WRITE, DESCRIBE, DELETE, "
     "DESCRIBE_CONFIGS, and CREATE unless they exist."
 )
+_RIGHTS_OF_SOURCE = remedy_of("")
+"""What a refusal without any other remedy says."""
 
 
 class Brokers:
@@ -339,7 +341,8 @@ class Brokers:
         try:
             return ask()
         except AccessError as error:
-            failure = self._refused(error.what, tls_remedy(error.what) or RIGHTS)
+            is_of_source = error.remedy == _RIGHTS_OF_SOURCE
+            failure = self._refused(error.what, RIGHTS if is_of_source else error.remedy)
         except SecretError as error:
             failure = self._refused(error.what, error.remedy) if self.begun else error
         except SourceUnavailableError as error:

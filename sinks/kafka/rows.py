@@ -23,9 +23,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from twophase.errors import ConfigError, RejectedRowsError
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging.formats import check_utf8
-from twophase.sinks.common.staging.times import check_years, times_inside
+from twophase.sinks.common.staging.times import check_years, shown_time, times_inside
 from twophase.sinks.kafka.options import KafkaSinkOptions, RecordFormat
 
 _REMEDY = "correct or filter these rows before the sink."
@@ -48,6 +49,14 @@ _BYTES = (pa.types.is_binary, pa.types.is_large_binary)
 RAW_COLUMNS = ("key", "value", "headers", "partition", "timestamp", "topic")
 """The columns of rows that are records already."""
 _HEADERS = "an array of structs of key (text) and value (bytes)"
+_LEAST = {
+    "partition": (0, "Kafka counts them from 0"),
+    "timestamp": (
+        1,
+        "librdkafka writes the first millisecond of 1970 as now, and Kafka has no time before it",
+    ),
+}
+"""The lowest number of a column, and why."""
 
 
 @dataclass(frozen=True)
@@ -180,7 +189,10 @@ class JsonRecords:
         """
         _check_batch(batch)
         names = batch.schema.names
-        columns = [_values(_in_utc(column)) for column in batch.columns]
+        columns = [
+            _values(name, _in_utc(column))
+            for name, column in zip(names, batch.columns, strict=True)
+        ]
         key, topic = (
             None if name is None else names.index(name) for name in (self._key, self._topic)
         )
@@ -204,15 +216,14 @@ class RawRecords:
         """
         parts: dict[str, Sequence[Any]] = {name: [None] * batch.num_rows for name in RAW_COLUMNS}
         _check_batch(batch)
-        for field, column in zip(batch.schema, batch.columns, strict=True):
-            is_time = pa.types.is_timestamp(field.type)
-            parts[field.name] = (
-                column.cast(pa.timestamp("ms", field.type.tz), safe=False)
-                .cast(pa.int64())
-                .to_pylist()
-                if is_time
-                else column.to_pylist()
-            )
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            values = column
+            if pa.types.is_timestamp(column.type):
+                in_ms = column.cast(pa.timestamp("ms", column.type.tz), safe=False)
+                values = in_ms.cast(pa.int64())
+            if name in _LEAST:
+                _check_least(name, column, values)
+            parts[name] = values.to_pylist()
         for row in zip(*(parts[name] for name in RAW_COLUMNS), strict=True):
             key, value, headers, partition, timestamp, topic = row
             yield KafkaRecord(
@@ -225,10 +236,35 @@ class RawRecords:
             )
 
 
-def _header(header: Mapping[str, Any]) -> tuple[str, bytes | None]:
-    if header["key"] is None:
+def _header(header: Mapping[str, Any] | None) -> tuple[str, bytes | None]:
+    name = None if header is None else header["key"]
+    if header is None or name is None:
         raise RejectedRowsError("A header of a record has no key.", remedy=_REMEDY)
-    return header["key"], _bytes(header["value"])
+    if "\0" in name:
+        raise RejectedRowsError(
+            f"The key of a header is {shown(name)}: librdkafka cuts it at the NUL character.",
+            remedy=_REMEDY,
+        )
+    return name, _bytes(header["value"])
+
+
+def _check_least(name: str, column: pa.Array, numbers: pa.Array) -> None:
+    """Refuse numbers that librdkafka takes for something else: any partition, or now.
+
+    Args:
+        name: of the column.
+        column: as the rows have it.
+        numbers: as Kafka has them.
+    """
+    least, why = _LEAST[name]
+    bad = pc.less(numbers, least).fill_null(False)
+    if pc.any(bad).as_py():
+        row = pc.index(bad, pa.scalar(True)).as_py()
+        number, is_time = column.cast(pa.int64())[row].as_py(), pa.types.is_timestamp(column.type)
+        what = shown_time(number, column.type) if is_time else shown(number)
+        raise RejectedRowsError(
+            f"{name} is {what} in row {row + 1} of a batch: {why}.", remedy=_REMEDY
+        )
 
 
 def _bytes(value: str | bytes | None) -> bytes | None:
@@ -285,18 +321,21 @@ def _in_utc(column: pa.Array) -> pa.Array:
     return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(kind) else column
 
 
-def _values(column: pa.Array) -> Sequence[Any]:
+def _values(name: str, column: pa.Array) -> Sequence[Any]:
     """Return the values of a column as what JSON is made of."""
     values = column.to_pylist()
     change = _changed(column.type)
-    return values if change is None else [None if one is None else change(one) for one in values]
+    try:
+        return values if change is None else [_or_none(change, one) for one in values]
+    except RefusedValueError as error:
+        raise RejectedRowsError(f"{name}: {error}.", remedy=error.remedy) from None
 
 
 def _changed(kind: pa.DataType) -> Callable[[Any], Any] | None:
     """Return what makes JSON of a value that pyarrow gives; None where nothing has to be done."""
     if pa.types.is_map(kind):
         item = _changed(kind.item_type) or _same
-        return lambda pairs: {key: _or_none(item, value) for key, value in pairs}
+        return lambda pairs: _object(item, pairs)
     if pa.types.is_list(kind) or pa.types.is_large_list(kind):
         element = _changed(kind.value_type)
         return element and (lambda values: [_or_none(element, one) for one in values])
@@ -314,6 +353,16 @@ def _changed(kind: pa.DataType) -> Callable[[Any], Any] | None:
     if pa.types.is_timestamp(kind) and kind.tz not in (None, "UTC"):
         return _to_utc
     return None
+
+
+def _object(item: Callable[[Any], Any], pairs: Sequence[tuple[str, Any]]) -> Mapping[str, Any]:
+    """Return the entries of a map. Readers of JSON keep one of those with the same key."""
+    found = {key: _or_none(item, value) for key, value in pairs}
+    if len(found) < len(pairs):
+        keys = [key for key, _ in pairs]
+        double = next(key for key in keys if keys.count(key) > 1)
+        raise RefusedValueError(f"a map has the key {shown(double)} twice", _REMEDY)
+    return found
 
 
 def _to_utc(value: Any) -> Any:

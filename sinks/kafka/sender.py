@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
+from twophase.internals.redaction import shown
 from twophase.kafka_client.connection import for_librdkafka
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.rows import KafkaRecord
@@ -25,6 +26,9 @@ REJECTED = (
     KafkaError._INVALID_ARG,
 )
 """The errors of a record that the topic does not take."""
+_LATE = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT)
+_REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
+"""What librdkafka only tells its callback, while it tries again until it is late."""
 
 
 class SendError(Exception):
@@ -33,12 +37,20 @@ class SendError(Exception):
     Attributes:
         error: librdkafka's.
         topic: that did not take a record; None if it is no error of one record.
+        refusal: why the brokers refuse the client, if that may be the cause; empty otherwise.
     """
 
     def __init__(self, error: KafkaError, topic: str | None = None) -> None:
         super().__init__(error.str())
         self.error = error
         self.topic = topic
+        self.refusal = ""
+
+    @property
+    def text(self) -> str:
+        """What has happened, for messages."""
+        refused = f"; the brokers refuse the client: {shown(self.refusal)}" * bool(self.refusal)
+        return f"{shown(self.error.str())}{refused}"
 
     def where(self, options: KafkaSinkOptions) -> str:
         """Return where records could not be written, for messages."""
@@ -68,6 +80,8 @@ class Sender:
         self._request_s = options.request_timeout_s
         self._each = each
         self._failures: list[SendError] = []
+        self._refusal = ""
+        self._producer: Any = None
         longest_s = options.transaction_timeout_s
         base = for_librdkafka(options) | {
             # librdkafka takes no transactions that are shorter than these
@@ -79,14 +93,15 @@ class Sender:
             "partitioner": "murmur2_random",  # as Java's clients, and so Spark's sink
             "delivery.report.only.error": each is None,
             "on_delivery": self._delivered,
+            "error_cb": self._heard,
             "log_level": 2,
         }
-        with _raised():
-            self._producer: Any = Producer(base | dict(settings))
+        with self._raised():
+            self._producer = Producer(base | dict(settings))
 
     def begin(self) -> None:
         """Begin a transaction, behind the end of what its id was used for before."""
-        with _raised():
+        with self._raised():
             self._producer.init_transactions(self._request_s)
             self._producer.begin_transaction()
 
@@ -105,11 +120,11 @@ class Sender:
                 self._producer.produce(topic, value, key, partition, **more)
             except BufferError:
                 if time.monotonic() >= deadline:
-                    raise SendError(KafkaError(KafkaError._TIMED_OUT), topic) from None
+                    raise self._told(KafkaError(KafkaError._TIMED_OUT), topic) from None
                 self._served(self._producer.poll, _QUEUE_FULL_POLL_S)
             except KafkaException as error:
                 self.check()
-                raise SendError(error.args[0], topic) from error
+                raise self._told(error.args[0], topic) from error
             else:
                 return
 
@@ -127,11 +142,11 @@ class Sender:
     def flush(self) -> None:
         """Return when all replicas have all records."""
         if self._served(self._producer.flush, _PATIENCE * self._request_s):
-            raise SendError(KafkaError(KafkaError._TIMED_OUT))
+            raise self._told(KafkaError(KafkaError._TIMED_OUT))
 
     def commit(self) -> None:
         """Commit the transaction. After a failure it may be committed or not."""
-        with _raised():
+        with self._raised():
             self._producer.commit_transaction(self._request_s)
 
     def abort(self) -> None:
@@ -151,7 +166,28 @@ class Sender:
     def check(self) -> None:
         """Raise the first failure, if there was one."""
         if self._failures:
-            raise self._failures[0]
+            first = self._failures[0]
+            raise self._told(first.error, first.topic)
+
+    def _heard(self, error: KafkaError) -> None:
+        if error.code() in _REFUSED:
+            self._refusal = error.str()
+
+    def _told(self, error: KafkaError, topic: str | None = None) -> SendError:
+        """Return a failure with what librdkafka has only told its callback."""
+        failure = SendError(error, topic)
+        if error.code() in _LATE and self._producer is not None:
+            with suppress(KafkaException, SystemError):  # see `_served`
+                self._producer.poll(0)
+            failure.refusal = self._refusal
+        return failure
+
+    @contextmanager
+    def _raised(self) -> Iterator[None]:
+        try:
+            yield
+        except KafkaException as error:
+            raise self._told(error.args[0]) from error
 
     def _delivered(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
@@ -174,11 +210,3 @@ class Sender:
             raise SendError(KafkaError(KafkaError._FATAL)) from error
         self.check()
         return count
-
-
-@contextmanager
-def _raised() -> Iterator[None]:
-    try:
-        yield
-    except KafkaException as error:
-        raise SendError(error.args[0]) from error

@@ -37,7 +37,6 @@ from twophase.contract.outcome import (
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import DamagedRecordError
-from twophase.internals.redaction import shown
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.chunks import Chunk, decoded
 from twophase.sinks.kafka.clients import UNCOMMITTED, RangeReader
@@ -272,7 +271,7 @@ def _chunks(options: KafkaSinkOptions, name: str, piece: Committable) -> Iterato
 
 def _why(error: SendError, options: KafkaSinkOptions, name: str) -> str:
     found = error.error
-    text = f"copy of piece {name} to {error.where(options)}: {shown(found.str())}"
+    text = f"copy of piece {name} to {error.where(options)}: {error.text}"
     if found.code() in REJECTED:
         return (
             f"{text}. The topic took such records when they were staged: undo what was changed of "

@@ -23,10 +23,17 @@ import pyarrow as pa
 from twophase.contract.committable import Committable
 from twophase.contract.fencing import attempt_is_closed
 from twophase.contract.writer import SinkWriter
-from twophase.errors import DeclinedError, FencedError, RejectedRowsError
+from twophase.errors import (
+    DeclinedError,
+    FencedError,
+    RejectedRowsError,
+    SourceUnavailableError,
+)
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
+from twophase.kafka_client.access import AccessError, tls_remedy
+from twophase.kafka_client.credentials import SecretError
 from twophase.sinks.kafka.downtime import UNTIL
 from twophase.sinks.kafka.ledger import PROOFS, KnownFence, read_fence
 from twophase.sinks.kafka.names import Owner
@@ -101,7 +108,8 @@ class TaskWriter(SinkWriter):
             end: as `read_fence` takes it.
         """
         options, ours = self._options, self._transaction.attempt
-        found = read_fence(options, options.ledger, self._owner, self._fence, end)
+        with self._declining():
+            found = read_fence(options, options.ledger, self._owner, self._fence, end)
         if not ours.is_closed_by(found):
             return None
         where, fence = f"the ledger {options.ledger!r}", found or Attempt(0, 0)
@@ -113,10 +121,17 @@ class TaskWriter(SinkWriter):
             yield
         except SendError as error:
             raise self._failed(error) from error
+        except (AccessError, SecretError, SourceUnavailableError) as error:
+            # the driver was let in: a secret is being replaced (docs/decisions/0067)
+            raise DeclinedError(
+                f"{self._what}{self._options.where}: {error.what}",
+                remedy=f"{error.remedy} The job tries again, and reads passwords and PEM files "
+                "again.",
+            ) from error
 
     def _failed(self, failure: SendError) -> DeclinedError:
         error = failure.error
-        text = f"{self._what}{failure.where(self._options)}: {shown(error.str())}."
+        text = f"{self._what}{failure.where(self._options)}: {failure.text}."
         if error.code() in REJECTED:
             return RejectedRowsError(
                 text,
@@ -126,7 +141,8 @@ class TaskWriter(SinkWriter):
             )
         return DeclinedError(
             text,
-            remedy="check that the brokers run, that enough replicas are in sync, and that the "
+            remedy=tls_remedy(failure.refusal)
+            or "check that the brokers run, that enough replicas are in sync, and that the "
             "account may write to topic, ledger and transactional ids that begin with `twophase/`.",
             fingerprint="" if error.retriable() else error.name(),
         )

@@ -12,7 +12,7 @@ import pyarrow as pa
 import pytest
 
 from twophase.errors import RejectedRowsError
-from twophase.sinks.kafka.rows import JsonRecords, KafkaRecord
+from twophase.sinks.kafka.rows import JsonRecords, KafkaRecord, RawRecords
 
 MOMENT = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=UTC)
 ENTRIES = pa.map_(pa.string(), pa.timestamp("us", "UTC"))
@@ -58,6 +58,8 @@ def test_json_has_the_whole_value(kind: pa.DataType, value: Any, written: str) -
         (pa.struct([("m", pa.map_(pa.string(), pa.float64()))]), {"m": [("a", math.inf)]}),
         (pa.date32(), 2_932_897),
         (pa.list_(pa.timestamp("us")), [253_402_300_800_000_000]),
+        (pa.map_(pa.string(), pa.int64()), [("a", 1), ("b", 2), ("a", 3)]),
+        (pa.list_(ENTRIES), [[("a", MOMENT), ("a", None)]]),
     ],
     ids=str,
 )
@@ -92,3 +94,42 @@ def test_text_that_is_no_text_is_refused() -> None:
 def test_a_key_is_text_bytes_or_digits(kind: pa.DataType, value: Any, key: bytes | None) -> None:
     [record] = records(kind, value, key="x")
     assert record.key == key
+
+
+HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+TIME = pa.timestamp("us", "UTC")
+
+
+def raw(name: str, kind: pa.DataType, *values: Any) -> list[KafkaRecord]:
+    """The records of rows with one part beside their values."""
+    columns = [pa.array([b"v"] * len(values)), pa.array(values, kind)]
+    batch = pa.RecordBatch.from_arrays(columns, ["value", name])
+    return [*RawRecords().records(batch)]
+
+
+@pytest.mark.parametrize(
+    ("name", "kind", "good", "bad", "says"),
+    [
+        ("partition", pa.int32(), 0, -1, "partition is -1 in row 3 of a batch"),
+        ("partition", pa.int32(), 2**31 - 1, -(2**31), "partition is -2147483648 in row 3"),
+        ("timestamp", TIME, 1_000, 999, "timestamp is '1970-01-01 00:00:00.000999Z' in row 3"),
+        ("timestamp", TIME, 1_000, 0, "writes the first millisecond of 1970 as now"),
+        ("timestamp", TIME, 1_000, -1, "timestamp is '1969-12-31 23:59:59.999999Z'"),
+        ("timestamp", pa.timestamp("us"), 1_000, -(2**40), "timestamp is '1969-12-19"),
+        ("headers", HEADERS, [], [None], "header of a record has no key"),
+        ("headers", HEADERS, [{"key": "", "value": None}], [{"key": None, "value": b""}], "no key"),
+        (
+            "headers",
+            HEADERS,
+            [{"key": "a b", "value": b"\0"}],
+            [{"key": "a\0b", "value": b""}],
+            r"'a\\x00b': librdkafka cuts it at the NUL character",
+        ),
+    ],
+)
+def test_a_part_that_librdkafka_would_change_is_refused_by_name(
+    name: str, kind: pa.DataType, good: Any, bad: Any, says: str
+) -> None:
+    assert len(raw(name, kind, None, good)) == 2
+    with pytest.raises(RejectedRowsError, match=says):
+        raw(name, kind, None, good, bad)
