@@ -4,8 +4,9 @@
 
 Each has one top-level package, `twophase`, with the sinks in it as files of their own, and what
 else the product reads at run time. The description has no relative link: a package index has none
-of the repository's files. The wheel is installed into a fresh environment that sees the
-dependencies of this one; each sink is loaded there, and the command run.
+of the repository's files. The wheel is installed into a fresh environment that has PySpark, as a
+platform brings it, and what the wheel asks for; a job and the command run there, and each sink is
+loaded with what its extra adds, or names the extra that it lacks.
 """
 
 from __future__ import annotations
@@ -14,14 +15,17 @@ import os
 import re
 import subprocess
 import sys
-import sysconfig
 import tarfile
 import tempfile
 import venv
 import zipfile
 from collections.abc import Iterable
 from email import message_from_bytes
+from importlib.metadata import distribution
 from pathlib import Path
+
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
 
 PACKAGE = "twophase"
 REQUIRED = (
@@ -34,25 +38,53 @@ REQUIRED = (
     "sinks/mysql/sink.py",
 )
 """Files that have to be in the package, in both distributions."""
-SINKS = ("delta", "file", "hive", "iceberg", "kafka", "mysql", "paimon")
+EXTRAS = {
+    "mysql": "mysql",
+    "kafka": "kafka",
+    "iceberg": "iceberg",
+    "delta": "",
+    "file": "",
+    "hive": "",
+}
+"""The extra that each sink needs; Paimon's has an environment of its own."""
 _RELATIVE_LINK = re.compile(r"\]\((?![a-z]+:|#)([^)]*)\)")
-_LOAD = f"""
-from importlib.metadata import entry_points
-from pathlib import Path
+_HERE = f"""
 import sys, {PACKAGE}
+from pathlib import Path
 
 here = Path(sys.prefix).resolve()
 assert here in Path({PACKAGE}.__file__).resolve().parents, {PACKAGE}.__file__
-points = {{point.name: point for point in entry_points(group="{PACKAGE}.sinks")}}
-assert tuple(sorted(points)) == {SINKS}, sorted(points)
-for name, point in points.items():
+"""
+_LOAD = f"""{_HERE}
+from {PACKAGE}.errors import ConfigError
+from {PACKAGE}.internals.sink_entry_points import load_sink, sink_names
+
+assert sink_names() == {sorted([*EXTRAS, "paimon"])}, sink_names()
+[extra] = sys.argv[1:]
+for name, needed in {EXTRAS}.items():
     try:
-        sink = point.load()
-    except ModuleNotFoundError as error:
-        assert (name, error.name) == ("paimon", "pypaimon")  # has an environment of its own
+        sink = load_sink("here", name)
+    except ConfigError as error:
+        assert needed not in ("", extra), error
+        assert error.remedy == f"run: {{sys.executable}} -m pip install '{PACKAGE}[{{name}}]'"
         continue
+    assert extra or not needed, f"{{name}} needs no extra {{needed}}"
     file = Path(sys.modules[sink.__module__].__file__).resolve()
     assert here in file.parents, (name, file)
+"""
+_RUN = f"""{_HERE}
+from pyspark.sql import SparkSession
+
+folder = Path.cwd()
+(folder / "orders").mkdir()
+(folder / "orders" / "1.json").write_text('{{"id": 1}}\\n')
+spark = SparkSession.builder.master("local[1]").config("spark.ui.enabled", "false").getOrCreate()
+spark.sparkContext.setLogLevel("OFF")
+orders = spark.readStream.schema("id long").json(str(folder / "orders"))
+writer = {PACKAGE}.write_stream(orders, name="orders").sink("out", "file", path=str(folder / "out"))
+writer = writer.option("checkpointLocation", str(folder / "job")).trigger(availableNow=True)
+writer.start().await_termination()
+assert [row.id for row in spark.read.parquet(str(folder / "out")).collect()] == [1]
 """
 
 
@@ -107,28 +139,63 @@ def check_sdist(sdist: Path) -> None:
 
 
 def check_installed(wheel: Path) -> None:
-    """Installed alone, the wheel has its sinks and its command."""
+    """A platform's PySpark and what the wheel asks for are enough for a job and the command; with
+    what an extra adds its sink is there too.
+    """
+    with zipfile.ZipFile(wheel) as archive:
+        [metadata] = [name for name in archive.namelist() if name.endswith(".dist-info/METADATA")]
+        asked = message_from_bytes(archive.read(metadata)).get_all("Requires-Dist", [])
     with tempfile.TemporaryDirectory(prefix="twophase-package-") as path:
-        fresh = Path(path) / "venv"
-        venv.create(fresh, with_pip=True)
-        python = fresh / "bin" / "python"
-        _run(
-            python,
-            "-m",
-            "pip",
-            "install",
-            "--quiet",
-            "--no-deps",
-            "--no-index",
-            str(wheel.resolve()),
-            cwd=path,
-        )
-        [site] = fresh.glob("lib/python*/site-packages")
-        # A .pth adds the folder only: an editable twophase in it has a .pth of its own, which
-        # is not read there.
-        (site / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
-        _run(python, "-I", "-c", _LOAD, cwd=path)
-        _run(fresh / "bin" / PACKAGE, "--help", cwd=path)
+        for extra in dict.fromkeys(EXTRAS.values()):
+            python = _installed(wheel, Path(path) / f"with-{extra}", asked, extra)
+            _run(python, "-I", "-c", _LOAD, extra, cwd=path)
+            if not extra:
+                _run(python, "-I", "-c", _RUN, cwd=path)
+                _run(python.with_name(PACKAGE), "--help", cwd=path)
+
+
+def _installed(wheel: Path, folder: Path, asked: Iterable[str], extra: str) -> Path:
+    """Return the Python of a new environment with the wheel, one of its extras, and PySpark."""
+    venv.create(folder, with_pip=True)
+    python = folder / "bin" / "python"
+    _run(
+        python,
+        "-m",
+        "pip",
+        "install",
+        "--quiet",
+        "--no-deps",
+        "--no-index",
+        str(wheel.resolve()),
+        cwd=str(folder),
+    )
+    [site] = folder.glob("lib/python*/site-packages")
+    for entry in _entries(["pyspark", *asked], extra):
+        if not (site / entry.name).exists():
+            (site / entry.name).symlink_to(entry)
+    return python
+
+
+def _entries(asked: Iterable[str], extra: str) -> set[Path]:
+    """Return the files and folders of distributions, and of those that they ask for in turn, in
+    the `site-packages` of this environment.
+    """
+    waiting = [(Requirement(one), extra) for one in asked]
+    seen: set[tuple[str, str]] = set()
+    found: set[Path] = set()
+    while waiting:
+        requirement, given = waiting.pop()
+        marker = requirement.marker
+        if marker is not None and not marker.evaluate({"extra": given}):
+            continue
+        one = distribution(requirement.name)
+        tops = {file.parts[0] for file in one.files or () if file.parts[0] != ".."}
+        found |= {Path(str(one.locate_file(top))) for top in tops if top != "__pycache__"}
+        for wanted in ("", *sorted(requirement.extras)):
+            if (key := (canonicalize_name(requirement.name), wanted)) not in seen:
+                seen.add(key)
+                waiting += [(Requirement(text), wanted) for text in one.requires or ()]
+    return found
 
 
 def _only(folder: Path, pattern: str) -> Path:

@@ -12,4 +12,5 @@ export(
     {
         "twophase.sinks.iceberg.sink": ["IcebergSink"],
     },
+    extra="iceberg",
 )

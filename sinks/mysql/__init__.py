@@ -12,4 +12,5 @@ export(
     {
         "twophase.sinks.mysql.sink": ["MySqlSink"],
     },
+    extra="mysql",
 )

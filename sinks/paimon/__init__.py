@@ -12,4 +12,5 @@ export(
     {
         "twophase.sinks.paimon.sink": ["PaimonSink"],
     },
+    extra="paimon",
 )

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any
 
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, PreflightError
 from twophase.internals.user_code import RAISED, described
 
 
@@ -21,18 +21,18 @@ def load(where: str, what: str, entry: EntryPoint, remedy: str) -> Any:
         where: what asks for it, for the error.
         what: the kind of thing it is, likewise.
         entry: the entry point.
-        remedy: of the error.
+        remedy: of an error that has none of its own.
 
     Raises:
         ConfigError: it cannot be loaded, such as without its dependencies.
     """
+    failed = f"{where}: the {what} {entry.name!r} cannot be loaded"
     try:
         return entry.load()
+    except PreflightError as error:
+        raise ConfigError(f"{failed}: {error.what}", remedy=error.remedy) from error
     except RAISED as error:
-        raise ConfigError(
-            f"{where}: the {what} {entry.name!r} cannot be loaded: {described(error)}.",
-            remedy=remedy,
-        ) from error
+        raise ConfigError(f"{failed}: {described(error)}.", remedy=remedy) from error
 
 
 def package_of(entry: EntryPoint) -> str:

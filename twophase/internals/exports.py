@@ -10,13 +10,18 @@ from collections.abc import Mapping, Sequence
 from importlib import import_module
 from typing import Any
 
+_OURS = "twophase"
 
-def export(package: str, names: Mapping[str, Sequence[str]]) -> None:
+
+def export(package: str, names: Mapping[str, Sequence[str]], extra: str = "") -> None:
     """Give a package its `__all__`, and the functions that import a name of it on first use.
+
+    A name whose module needs what is not installed is a `PreflightError` that says what to install.
 
     Args:
         package: its `__name__`.
         names: by the module that has them.
+        extra: of twophase, with what the package needs.
     """
     namespace = vars(sys.modules[package])
     homes = {name: module for module, own in names.items() for name in own}
@@ -26,9 +31,15 @@ def export(package: str, names: Mapping[str, Sequence[str]]) -> None:
             raise AttributeError(f"module {package!r} has no attribute {name!r}")
         try:
             namespace[name] = found = getattr(import_module(homes[name]), name)
-        except ImportError:
+        except ImportError as error:
             import_module("twophase.internals.pyspark_version").check_pyspark()
-            raise
+            needed = (error.name or _OURS).partition(".")[0]
+            if not extra or needed == _OURS:
+                raise
+            raise import_module("twophase.errors").PreflightError(
+                f"{package} needs {needed}, which {sys.executable} does not have.",
+                remedy=f"run: {sys.executable} -m pip install 'twophase[{extra}]'",
+            ) from error
         return found
 
     def listed() -> list[str]:

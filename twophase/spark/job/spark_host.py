@@ -37,7 +37,10 @@ from twophase.spark.job import start_check
 from twophase.spark.job.lineage_start import LineageStart
 from twophase.spark.plan import logical_plan, shuffles, state_plan
 from twophase.spark.plan.operator_states import OperatorStates
-from twophase.spark.startup.worker_interpreter import restore_worker_python
+from twophase.spark.startup.worker_interpreter import (
+    restore_worker_python,
+    use_this_python,
+)
 from twophase.spark_versions import to_arrow_schema
 from twophase.state.checkpoints.checkpoint import FrozenOffsets, OperatorStateFields
 from twophase.state.files.storage import LocalStorage, local_path
@@ -86,6 +89,7 @@ class SparkHost:
     def __init__(self, description: JobDescription, observers: Observers) -> None:
         check_root(local_path(description.options.checkpoint_location))
         start_check.check(description.name, description.frame, description.trigger)
+        use_this_python(description.frame.sparkSession.sparkContext)
         self.clock = SystemClock()
         legs = logical_plan.sources(description.frame)
         self.states = OperatorStates(

@@ -11,6 +11,7 @@ import os
 import subprocess
 import sys
 from contextlib import suppress
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +57,7 @@ def restore_worker_python(context: SparkContext) -> None:
         worker_python()
 
 
+@cache
 def _can(program: str) -> bool:
     command: list[Any] = [program, "-c", _PROBE % sys.version_info[:2]]
     try:

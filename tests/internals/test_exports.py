@@ -1,0 +1,68 @@
+"""A name of a package whose module needs what is not installed."""
+
+from __future__ import annotations
+
+import sys
+from importlib import import_module
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+from twophase.errors import ConfigError, PreflightError
+from twophase.internals.exports import export
+from twophase.internals.sink_entry_points import load_sink
+
+NEEDED = {"mysql": ("MySqlSink", "pymysql"), "iceberg": ("IcebergSink", "pyiceberg")}
+"""The sinks of which a test run has what they need: their class, and a package of their extra."""
+
+
+@pytest.fixture(params=NEEDED)
+def sink(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A sink in a process that lacks its extra."""
+    name = str(request.param)
+    package, (class_name, needed) = f"twophase.sinks.{name}", NEEDED[name]
+    for module in [one for one in sys.modules if one.startswith((f"{package}.", f"{needed}."))]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.delitem(vars(import_module(package)), class_name, raising=False)
+    monkeypatch.setitem(sys.modules, needed, None)
+    return name
+
+
+def test_an_import_says_what_to_install(sink: str) -> None:
+    name, needed = NEEDED[sink]
+    with pytest.raises(PreflightError) as refused:
+        getattr(import_module(f"twophase.sinks.{sink}"), name)
+    package = f"twophase.sinks.{sink}"
+    assert refused.value.what == f"{package} needs {needed}, which {sys.executable} does not have."
+    assert refused.value.remedy == f"run: {sys.executable} -m pip install 'twophase[{sink}]'"
+
+
+def test_a_job_file_says_so_too(sink: str) -> None:
+    with pytest.raises(ConfigError) as refused:
+        load_sink("job.yaml: sinks.facts", sink)
+    assert refused.value.what.startswith(
+        f"job.yaml: sinks.facts: the sink type {sink!r} cannot be loaded: twophase.sinks.{sink} "
+        f"needs {NEEDED[sink][1]}"
+    )
+    assert refused.value.remedy == f"run: {sys.executable} -m pip install 'twophase[{sink}]'"
+
+
+@pytest.fixture
+def package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ModuleType:
+    monkeypatch.syspath_prepend(tmp_path)
+    made = ModuleType("package_of_a_test")
+    monkeypatch.setitem(sys.modules, made.__name__, made)
+    return made
+
+
+@pytest.mark.parametrize(
+    "text", ["import twophase.no_such_module", "from twophase import no_such_name"]
+)
+def test_a_mistake_of_our_own_stays_what_it_is(
+    package: ModuleType, tmp_path: Path, text: str
+) -> None:
+    (tmp_path / "broken_module_of_a_test.py").write_text(text)
+    export(package.__name__, {"broken_module_of_a_test": ["Sink"]}, extra="mysql")
+    with pytest.raises(ImportError, match="twophase"):
+        package.Sink  # noqa: B018
