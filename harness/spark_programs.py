@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import signal
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import NoReturn
 
@@ -14,7 +14,7 @@ from twophase.spark.startup.java import spark_home
 _PR_SET_PDEATHSIG = 1
 
 
-def become(program: str, arguments: Sequence[str]) -> NoReturn:
+def become(program: str, arguments: Sequence[str], conf: Mapping[str, str]) -> NoReturn:
     """Replace this process, which keeps its number, by a program of Spark.
 
     SIGKILL ends it as soon as its parent dies (prctl(2), PR_SET_PDEATHSIG): a JVM does not notice
@@ -23,8 +23,10 @@ def become(program: str, arguments: Sequence[str]) -> NoReturn:
     Args:
         program: in Spark's folder `bin`.
         arguments: the program's.
+        conf: Spark's settings.
     """
     if ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL, 0, 0, 0) != 0:
         raise OSError(ctypes.get_errno(), "prctl(PR_SET_PDEATHSIG)")
     path = str(Path(spark_home(), "bin", program))
-    os.execv(path, [path, *arguments])
+    settings = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
+    os.execv(path, [path, *settings, *arguments])

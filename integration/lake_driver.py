@@ -1,7 +1,8 @@
 """The driver process of a job that writes orders from files to a table of a lake, as a user would
 write it.
 
-    python -m integration.lake_driver '{"orders": ..., "location": ..., "type": ..., "sink": {...}}'
+    python -m integration.lake_driver '{"orders": ..., "location": ..., "form": "write_stream",
+        "type": ..., "sink": {...}}'
 """
 
 from __future__ import annotations
@@ -10,9 +11,12 @@ import json
 import sys
 from typing import Any
 
+from pyspark.sql import DataFrame
+
 import twophase
 from harness import workload
 from integration.mysql.driver import session
+from integration.plugin.scenario import as_option
 from twophase.internals.failpoints import be_the_driver
 from twophase.testing.parent_death import die_with_parent
 
@@ -28,6 +32,13 @@ def main(settings: dict[str, Any]) -> None:
         .option("maxFilesPerTrigger", 2)
         .json(settings["orders"])
     )
+    start = start_query if settings["form"] == "plugin" else start_job
+    start(orders, settings)
+    spark.stop()
+
+
+def start_job(orders: DataFrame, settings: dict[str, Any]) -> None:
+    """By `twophase.write_stream`."""
     (
         twophase.write_stream(orders, name="orders")
         .sink("lake", settings["type"], **settings["sink"])
@@ -36,7 +47,19 @@ def main(settings: dict[str, Any]) -> None:
         .start()
         .await_termination()
     )
-    spark.stop()
+
+
+def start_query(orders: DataFrame, settings: dict[str, Any]) -> None:
+    """By `writeStream`."""
+    options = {key: as_option(value) for key, value in settings["sink"].items()}
+    (
+        orders.writeStream.format(f"twophase-{settings['type']}")
+        .options(name="orders", **options)
+        .option("checkpointLocation", settings["location"])
+        .trigger(availableNow=True)
+        .start()
+        .awaitTermination()
+    )
 
 
 if __name__ == "__main__":

@@ -101,10 +101,14 @@ REPARTITIONED_STATE: Final = Feature(
 )
 DELTA: Final = Feature(
     "The Delta sink",
-    "The sink works with Delta 4.4.0 only, and was tried with no other Spark.",
-    since=(4, 2),
+    "The sink works with Delta 4.4.0 only, which is built for no other Spark.",
+    since=(4, 1),
     until=(4, 2),
 )
+DELTA_ARTIFACT: Final = f"delta-spark_{_dotted(SPARK)}_2.13"
+"""Delta's artifact for this version of Spark; of the classes that one build has, another lacks
+some.
+"""
 FEATURES: Final = (LIMITED_READS, REPARTITIONED_STATE, DELTA)
 
 if SPARK >= (4, 2):

@@ -62,11 +62,14 @@ class ConnectScenario(PluginScenario):
         """A client ends cleanly on a new server, every query having written everything; the points
         are the server's.
         """
-        with serving(self.scratch, arm, settings.pop("master", "local[2]")) as server:
-            ended = self.client(server, **settings).wait(TIMEOUT_S)
-            points = server.points()
-        assert ended.code == 0, ended.output
-        return replace(ended, points=points)
+        master = settings.pop("master", "local[2]")
+
+        def run() -> Ended:
+            with serving(self.scratch, arm, master) as server:
+                ended = self.client(server, **settings).wait(TIMEOUT_S)
+                return replace(ended, points=server.points())
+
+        return self.finished(run)
 
     def kill_at(self, points: Sequence[str], **settings: Any) -> None:
         """Wait until a query is held at each of the points, then kill the client and the server

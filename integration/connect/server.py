@@ -10,6 +10,8 @@ import sys
 from typing import Any, NoReturn
 
 from harness.spark_programs import become
+from integration.mysql.driver import connector_conf
+from twophase.spark.plan import shuffles
 from twophase.spark.startup.daemon import MODULE
 from twophase.spark.startup.quick_start import DAEMON_KEY
 from twophase.testing.services.ports import LOOPBACK
@@ -26,10 +28,11 @@ def main(settings: dict[str, Any]) -> NoReturn:
         "spark.ui.enabled": "false",
         "spark.sql.session.timeZone": "UTC",
         "spark.sql.shuffle.partitions": "2",
+        shuffles.FULL_RETRY: "true",  # Spark's own from 4.2 on
         DAEMON_KEY: MODULE,
+        **connector_conf(),
     }
-    arguments = [word for key, value in conf.items() for word in ("--conf", f"{key}={value}")]
-    become("spark-submit", ["--class", _CLASS, "--master", settings["master"], *arguments])
+    become("spark-submit", ["--class", _CLASS, "--master", settings["master"]], conf)
 
 
 if __name__ == "__main__":

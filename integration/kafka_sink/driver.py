@@ -1,6 +1,7 @@
 """The driver process of a job from a topic to a topic, as a user would write it.
 
-python -m integration.kafka_sink.driver '{"source": {...}, "location": ..., "sink": {...}}'
+python -m integration.kafka_sink.driver '{"servers": ..., "topic": ..., "location": ...,
+    "sink": {...}}'
 """
 
 from __future__ import annotations
@@ -10,8 +11,7 @@ import sys
 from typing import Any
 
 import twophase
-from harness import workload
-from integration.mysql.driver import session
+from integration.mysql.driver import read, session
 from twophase.internals.failpoints import be_the_driver
 from twophase.sinks.kafka import KafkaSink
 from twophase.testing.parent_death import die_with_parent
@@ -22,13 +22,7 @@ def main(settings: dict[str, Any]) -> None:
     be_the_driver()
     die_with_parent()
     spark = session("local[2]")
-    twophase.register(spark)
-    orders = (
-        spark.readStream.format("twophase-kafka")
-        .options(**settings["source"])
-        .schema(workload.SCHEMA)
-        .load()
-    )
+    orders = read(spark, settings)
     if settings["plugin"]:
         query = (
             orders.writeStream.format("twophase-kafka")

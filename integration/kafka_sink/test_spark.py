@@ -11,8 +11,10 @@ import pytest
 
 from harness import workload
 from harness.nemesis import DriverProcess, Ended
+from harness.spark_features import needs
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
+from twophase.spark_versions import LIMITED_READS
 from twophase.testing.harness import fresh_name
 
 _CHECKPOINTS, _BATCH, _PARTITIONS = 3, 200, 2
@@ -33,10 +35,11 @@ class Given:
             topics.send(source, values, partition)
         self.topics, self.harness, self.runs = topics, KafkaHarness(topics), folder / "runs"
         servers = {"kafka.bootstrap.servers": topics.servers}
-        limits = {"value.format": "json", "maxRecordsPerTrigger": str(_BATCH)}
         target = {"topic": self.harness.topic, "ledger": self.harness.ledger, "key": "customer"}
         self.settings = {
-            "source": servers | {"subscribe": source} | limits,
+            "servers": topics.servers,
+            "topic": source,
+            "records_per_batch": _BATCH,
             "location": str(folder / "job"),
             "sink": servers | target,
             **more,
@@ -68,6 +71,7 @@ def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
 
 
 @pytest.mark.spark
+@needs(LIMITED_READS)
 def test_a_query_reads_and_writes_by_the_same_format(tmp_path: Path, topics: Topics) -> None:
     given = Given(topics, tmp_path, plugin=True)
     ended = given.run()

@@ -81,11 +81,9 @@ def run_job(spark: SparkSession, settings: dict[str, Any]) -> tuple[int, str]:
 
 def session(master: str) -> SparkSession:
     """A Spark as small as it gets."""
-    builder = SparkSession.builder
-    if not LIMITED_READS.is_here:
-        builder = builder.config("spark.jars", peer_jars())
     spark = (
-        builder.master(master)
+        SparkSession.builder.master(master)
+        .config(map={**connector_conf()})
         .config("spark.ui.enabled", "false")
         .config("spark.sql.shuffle.partitions", "2")
         .config("spark.sql.session.timeZone", "UTC")
@@ -112,6 +110,11 @@ def read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
         if settings.get("deduplicated")
         else orders
     )
+
+
+def connector_conf() -> dict[str, str]:
+    """Return the settings that Spark needs for `read`."""
+    return {} if LIMITED_READS.is_here else {"spark.jars": peer_jars()}
 
 
 def read_ours(spark: SparkSession, options: dict[str, str]) -> DataFrame:

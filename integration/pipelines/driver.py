@@ -1,6 +1,6 @@
 """Runs a pipeline: this process becomes `spark-pipelines`, which starts a server of Spark Connect.
 
-python -m integration.pipelines.driver '{"arguments": ["run", "--spec", ...]}'
+python -m integration.pipelines.driver '{"arguments": ["run", "--spec", ...], "conf": {...}}'
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ SETTINGS = "spark.orders.settings"
 def main(settings: dict[str, Any]) -> NoReturn:
     """Run it to its end."""
     _wait_for_the_port()
-    become("spark-pipelines", settings["arguments"])
+    become("spark-pipelines", settings["arguments"], settings["conf"])
 
 
 def _wait_for_the_port() -> None:

@@ -12,11 +12,12 @@ from typing import Any
 import yaml
 
 from harness.nemesis import DriverProcess
+from integration.mysql.driver import connector_conf
 from integration.pipelines import driver as program
 from integration.plugin.scenario import PluginScenario
 from twophase.spark.plan import shuffles
 
-_OF_THE_APPLICATION = ("--conf", "spark.ui.enabled=false", "--conf", "spark.log.level=ERROR")
+_OF_THE_APPLICATION = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
 """Settings that no session may change, as a specification does."""
 
 
@@ -41,9 +42,9 @@ class PipelineScenario(PluginScenario):
         conf = settings.pop("conf", {})
         given = self.settings | settings
         spec = self.specify(given, conf)
-        words = [*_OF_THE_APPLICATION, "--remote", given["master"]]
-        words += ["run", "--spec", str(spec), *arguments]
-        return PipelineRun({"arguments": words}, self.scratch, arm)
+        words = ["--remote", given["master"], "run", "--spec", str(spec), *arguments]
+        of_application = _OF_THE_APPLICATION | connector_conf()
+        return PipelineRun({"arguments": words, "conf": of_application}, self.scratch, arm)
 
     def specify(self, settings: dict[str, Any], conf: dict[str, str]) -> Path:
         """Write the pipeline's specification, beside a copy of its definitions."""

@@ -41,7 +41,7 @@ def test_the_example_writes_every_order_and_a_second_run_only_what_is_new(
         workload.create_topic(kafka.bootstrap_servers, topic)
         for run in (1, 2):
             workload.produce(kafka.bootstrap_servers, topic, 100 * (run - 1), 100)
-            arguments = {"arguments": ["run", "--spec", str(spec)]}
+            arguments = {"arguments": ["run", "--spec", str(spec)], "conf": {}}
             ended = PipelineRun(arguments, tmp_path / "runs").wait(TIMEOUT_S)
             assert ended.code == 0, ended.output
             found = table.sql("SELECT id, customer, amount FROM orders ORDER BY id")

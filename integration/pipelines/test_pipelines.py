@@ -12,14 +12,12 @@ import pytest
 from harness.iceberg_places import SqlitePlace
 from harness.nemesis import held_at
 from harness.selection import representatives
-from harness.spark_features import needs
 from integration.pipelines.scenario import PipelineScenario
 from integration.plugin.scenario import TIMEOUT_S, Made, in_files, in_mysql
 from integration.without_spark.targets import IcebergTarget, KafkaTarget, Target
-from twophase.spark_versions import LIMITED_READS
 from twophase.testing.services import KafkaService, MySqlService
 
-pytestmark = [pytest.mark.part("plugin"), needs(LIMITED_READS)]
+pytestmark = pytest.mark.part("plugin")
 
 BATCH = 400
 UNDECIDED = ("C05",)

@@ -129,7 +129,9 @@ def run(spark: SparkSession, settings: dict[str, Any]) -> int:
         if failed := [query for query in queries if query.exception() is not None]:
             text = str(failed[0].exception())
             error = errors.from_text(text)
-            sys.stderr.write(f"{type(error).__name__}: {error}\n" if error else text)
+            # Of a long log the tests see the end, and Java's frames are long.
+            unnamed = f"{text}\n{text.partition(chr(10))[0]}\n"
+            sys.stderr.write(f"{type(error).__name__}: {error}\n" if error else unnamed)
             sys.stderr.flush()
             os._exit(error.exit_code if error else 1)
     spark.stop()

@@ -7,6 +7,7 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -14,12 +15,14 @@ from harness import checker, workload
 from harness.nemesis import DriverProcess, Ended, held_at
 from integration.mysql.scenario import Broker
 from integration.without_spark.targets import FolderTarget, SqlTarget, Target
+from twophase.spark_versions import LIMITED_READS
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 from twophase.testing.services.access import SqlAccess
 
 TIMEOUT_S = 540
+_IN_REPORT_ON_LAG = "scala.collection.IterableOps.map"
 
 TargetT = TypeVar("TargetT", bound=Target)
 Made = Callable[[str, Path], TargetT]
@@ -116,7 +119,20 @@ class PluginScenario:
 
     def finish(self, arm: str = "", **settings: Any) -> Ended:
         """A driver ends cleanly, every query having written everything."""
-        ended = self.driver(arm, **settings).wait(TIMEOUT_S)
+        return self.finished(lambda: self.driver(arm, **settings).wait(TIMEOUT_S))
+
+    def finished(self, run: Callable[[], Ended]) -> Ended:
+        """Return the end of a run that has written everything.
+
+        With Spark's Kafka source in 4.1 a query ends behind a micro-batch that an earlier run has
+        planned (decision 0078). It is started again, as often as there are queries.
+        """
+        ended = run()
+        for _ in self.jobs:
+            if LIMITED_READS.is_here or _IN_REPORT_ON_LAG not in ended.output:
+                break
+            again = run()
+            ended = replace(again, points=[*ended.points, *again.points])
         assert ended.code == 0, ended.output
         return ended
 
@@ -169,10 +185,10 @@ class PluginScenario:
 
 def _described(sink: dict[str, Any]) -> dict[str, Any]:
     """Return the format and the options of a query that writes to a sink."""
-    options = {key: _text(value) for key, value in sink.items() if key != "type"}
+    options = {key: as_option(value) for key, value in sink.items() if key != "type"}
     return {"format": f"twophase-{sink['type']}", "options": options}
 
 
-def _text(value: Any) -> str:
+def as_option(value: Any) -> str:
     """Return the value of an option as Spark's users write it."""
     return ",".join(value) if isinstance(value, list) else str(value)

@@ -14,12 +14,13 @@ from pyspark.sql import SparkSession
 
 from twophase.errors import PreflightError
 from twophase.sinks.common.java import PYTHON_UTILS, java_class
+from twophase.spark_versions import DELTA_ARTIFACT
 
 VERSION = "4.4.0"
 """The only version of Delta whose classes below the public API are known to this sink."""
 
 SPARK_CONF = {
-    "spark.jars.packages": f"io.delta:delta-spark_4.2_2.13:{VERSION}",
+    "spark.jars.packages": f"io.delta:{DELTA_ARTIFACT}:{VERSION}",
     # For Unity Catalog and the kernel API: thirty more jars, some in other
     # versions than Spark's own.
     "spark.jars.excludes": (

@@ -14,6 +14,7 @@ from rich.table import Table
 from twophase.errors import TwoPhaseError
 from twophase.spark.startup.cache import CACHE_VARIABLE, cache_root
 from twophase.spark.startup.worker_python import worker_python
+from twophase.spark_versions import DELTA
 from twophase.testing.services import up as servers
 from twophase.testing.services.delta import fetch_delta
 from twophase.testing.services.kafka_program import fetch_kafka, record_kafka_classes
@@ -101,10 +102,14 @@ def fetch(services: tuple[str, ...], record: bool) -> None:
     makes it start quickly.
     """
     try:
-        fetch_side_by_side(_chains(services or tuple(_FETCHERS), record))
+        fetch_side_by_side(_chains(services or _all_services(), record))
     except TwoPhaseError as error:
         raise click.ClickException(str(error)) from error
     _show()
+
+
+def _all_services() -> list[str]:
+    return [name for name in _FETCHERS if name != _DELTA or DELTA.is_here]
 
 
 def _chains(services: Sequence[str], record: bool) -> list[list[Task]]:

