@@ -16,10 +16,13 @@ line of the output, as JSON.
                       readers of its own log
     spark-kafka-files   Spark's Kafka connector, from_json, Spark's own file sink with parquet:
                         exactly once for readers of its own log
+    spark-kafka-iceberg   Spark's Kafka connector, from_json, Iceberg's own streaming sink: exactly
+                          once
     spark-kafka-kafka   Spark's Kafka connector, from_json, to_json, Spark's own Kafka sink: at
                         least once
     several           twophase-kafka, the sinks that the settings name, in one
                       checkpoint: exactly once
+    several-by-spark  the same with Spark's Kafka connector and from_json
     read              twophase-kafka, raw or JSON, to Spark's noop sink
     spark-read        Spark's Kafka connector, the same
     load-data         no Spark: LOAD DATA LOCAL of files that are there already
@@ -193,18 +196,17 @@ def main(settings: dict[str, Any]) -> None:
     observers = (checkpoints, turns)
     match settings["pipeline"]:
         case "twophase":
-            _run_twophase(spark, settings, {MYSQL: _SINKS[MYSQL](settings)}, observers)
+            sinks = {MYSQL: _SINKS[MYSQL](settings)}
+            _run_twophase(_read(spark, settings), settings, sinks, observers)
         case "twophase-plugin":
             _run_plugin(spark, settings)
         case "twophase-delta":
-            _run_twophase(spark, settings, {DELTA: _SINKS[DELTA](settings)}, observers)
-        case "several":
-            _run_twophase(
-                spark,
-                settings,
-                {name: _SINKS[name](settings) for name in settings["sinks"]},
-                observers,
-            )
+            sinks = {DELTA: _SINKS[DELTA](settings)}
+            _run_twophase(_read(spark, settings), settings, sinks, observers)
+        case "several" | "several-by-spark" as name:
+            read = _read if name == "several" else _read_by_spark
+            sinks = {name: _SINKS[name](settings) for name in settings["sinks"]}
+            _run_twophase(read(spark, settings), settings, sinks, observers)
         case "read":
             _run_to_nothing(_read(spark, settings), settings)
         case "spark-read":
@@ -213,6 +215,8 @@ def main(settings: dict[str, Any]) -> None:
             _run_delta(spark, settings)
         case "spark-files":
             _run_files(_read(spark, settings), settings)
+        case "spark-kafka-iceberg":
+            _run_iceberg(_read_by_spark(spark, settings), settings)
         case "spark-kafka-kafka":
             _run_kafka(_read_by_spark(spark, settings), settings)
         case "spark-kafka-files":
@@ -291,12 +295,12 @@ def _read(spark: SparkSession, settings: dict[str, Any]) -> DataFrame:
 
 
 def _run_twophase(
-    spark: SparkSession,
+    frame: DataFrame,
     settings: dict[str, Any],
     sinks: dict[str, Sink],
     observers: Iterable[Callable[[Event], None]],
 ) -> None:
-    described = twophase.write_stream(_read(spark, settings), name="orders")
+    described = twophase.write_stream(frame, name="orders")
     for name, sink in sinks.items():
         described.sink(name, sink)
     for observer in observers:
@@ -342,6 +346,14 @@ def _run_files(frame: DataFrame, settings: dict[str, Any]) -> None:
     writer = frame.writeStream.format("parquet")
     writer = writer.option("checkpointLocation", settings["location"])
     writer.trigger(availableNow=True).start(settings["path"]).awaitTermination()
+
+
+def _run_iceberg(frame: DataFrame, settings: dict[str, Any]) -> None:
+    table = settings["table"]
+    frame.sparkSession.sql(f"CREATE TABLE {table} ({_schema(settings)}) USING iceberg")
+    writer = frame.writeStream.format("iceberg")
+    writer = writer.option("checkpointLocation", settings["location"])
+    writer.trigger(availableNow=True).toTable(table).awaitTermination()
 
 
 def _run_kafka(frame: DataFrame, settings: dict[str, Any]) -> None:

@@ -1,4 +1,5 @@
-"""The peer's jars: Spark's own Kafka connector, and MySQL Connector/J for Spark's JDBC writer.
+"""The peers' jars: Spark's own Kafka connector, MySQL Connector/J for Spark's JDBC writer, and
+Iceberg's runtime for Spark.
 
 The connector of Spark 4.2.0 depends on a token provider of its own version, which Maven Central
 does not have: the one of 4.1.0-preview1 is used instead. Not every release of Spark has a connector
@@ -13,8 +14,9 @@ from pathlib import Path
 
 from twophase.spark.startup.cache import cached
 from twophase.spark.startup.progress import show_progress
-from twophase.spark_versions import SPARK
+from twophase.spark_versions import SPARK, Version
 from twophase.testing.services.maven import Coordinate, fetch_jars
+from twophase.testing.services.pins import ICEBERG_VERSION
 
 CONNECTORS = {(4, 1): "4.1.1", (4, 2): "4.2.0"}
 """The release of the connector for each version of PySpark that has one."""
@@ -46,14 +48,35 @@ _CONNECTOR_PINS = {
 }
 
 
-def peer_jars() -> str:
-    """Return their paths for `spark.jars`; fetched on first use.
+_RUNTIME = "iceberg-spark-runtime-4.1_2.13"
+_RUNTIME_PINS = {
+    f"{_RUNTIME}-{ICEBERG_VERSION}.jar": (
+        "d6ea6c5d099288daeb7d5a92061bd3d7d8f296492632b42378e5f2f0e3066242"
+    )
+}
+
+
+def peer_jars(version: Version = SPARK) -> str:
+    """Return the paths of the connectors for `spark.jars`; fetched on first use.
+
+    Args:
+        version: of PySpark; by default the one that runs.
 
     Raises:
         KeyError: there is no connector for this version of PySpark.
     """
-    release = CONNECTORS[SPARK]
-    jars = cached(f"spark-peer-{release}", partial(_fetch, release))
+    release = CONNECTORS[version]
+    return _listed(cached(f"spark-peer-{release}", partial(_fetch, release)))
+
+
+def iceberg_runtime() -> str:
+    """Return the path of Iceberg's runtime for PySpark 4.1, likewise; there is none for a newer
+    one.
+    """
+    return _listed(cached(f"iceberg-runtime-{ICEBERG_VERSION}", _fetch_runtime))
+
+
+def _listed(jars: Path) -> str:
     return ",".join(str(path) for path in sorted(jars.iterdir()))
 
 
@@ -62,3 +85,9 @@ def _fetch(release: str, folder: Path) -> None:
     pins = {**_PINS, f"{_CONNECTOR}-{release}.jar": _CONNECTOR_PINS[release]}
     with show_progress("Fetching Spark's Kafka connector and MySQL Connector/J") as progress:
         fetch_jars((connector, *_COORDINATES), folder, pins=pins, progress=progress)
+
+
+def _fetch_runtime(folder: Path) -> None:
+    runtime = Coordinate("org.apache.iceberg", _RUNTIME, ICEBERG_VERSION, transitive=False)
+    with show_progress("Fetching Iceberg's runtime for Spark") as progress:
+        fetch_jars((runtime,), folder, pins=_RUNTIME_PINS, progress=progress)

@@ -1,9 +1,12 @@
-"""Kafka to an Iceberg table, against the same rows to plain files and to Delta, each by the sink of
-twophase; and what the sink's own files cost against pyarrow alone, which is the limit.
+"""Kafka to an Iceberg table, against Iceberg's own streaming sink of Spark, and against the same
+rows to plain files and to Delta by the sinks of twophase; and what the sink's own files cost
+against pyarrow alone, which is the limit.
 
 The same records, batch size, number of tasks and settings. Each pipeline runs in a separate
-process, every time into a new table on the local disk, Iceberg's with a catalog in SQLite. The
-ratios are those of the median batch's rows a second.
+process, every time into a new table on the local disk, ours of Iceberg with a catalog in SQLite,
+that of Iceberg's sink in its catalog of folders. There is no Iceberg for a Spark newer than 4.1:
+the peer runs on that one, and ours a second time, with the same source as the peer. The ratios are
+those of the median batch's rows a second.
 
 The limit has no Kafka and no Spark: the rows of one batch are written to one file by
 `pyarrow.parquet`, synced, and by the sink's writer, with its digest, the statistics that Iceberg
@@ -21,60 +24,99 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from typing import Any
 
 import click
 import pyarrow as pa
 import pyarrow.json as pj
 import pyarrow.parquet as pq
 from pyiceberg.catalog.sql import SqlCatalog
+from pyiceberg.table import StaticTable
 
 from benchmarks.contest import Pipeline, alternate, check_batches, compared, contest_options
 from benchmarks.driver import DELTA, FILES, ICEBERG
 from benchmarks.iceberg_tables import new_piece, new_table, opened
-from benchmarks.kafka_to_delta import spark_settings
+from benchmarks.jars import iceberg_runtime, peer_jars
+from benchmarks.kafka_to_delta import ARROW, spark_settings
 from benchmarks.launch import Run, new_kafka, run_pipeline
 from benchmarks.orders import order, produce
 from benchmarks.report import Ratio, Result, table
 from harness import delta_lake
 from harness.order_files import parquet_rows
+from harness.versions import python_of
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest
 from twophase.testing.services import KafkaService
 
-_TITLES = {ICEBERG: "Iceberg", FILES: "files", DELTA: "Delta"}
+_ON_4_1, _PEER = "iceberg on 4.1", "spark-kafka-iceberg"
+_TITLES = {
+    ICEBERG: "twophase, Iceberg",
+    _PEER: "Iceberg's sink, Spark 4.1",
+    _ON_4_1: "twophase, Iceberg, Spark 4.1",
+    FILES: "twophase, files",
+    DELTA: "twophase, Delta",
+}
+_GOALS = {_PEER: 1.0}
+_OLDER, _CATALOG = "4.1.4", "spark.sql.catalog.lake"
 _NAME = "kafka_to_iceberg"
 
 
 @click.command(_NAME)
 @contest_options(records=4_000_000, batch_records=500_000, warm_up=3)
 def command(records: int, batch_records: int, partitions: int, rounds: int, warm_up: int) -> None:
-    """Kafka to Iceberg against files, Delta and pyarrow alone."""
+    """Kafka to Iceberg against Iceberg's own sink, files, Delta and pyarrow alone."""
     check_batches(records, batch_records, warm_up)
-    pipelines = [Pipeline(name, f"twophase, {_TITLES[name]}", "exactly once") for name in _TITLES]
+    pipelines = [Pipeline(name, title, "exactly once") for name, title in _TITLES.items()]
     with new_kafka() as kafka:
         topic = produce(kafka, records, partitions)
         alternate(pipelines, rounds, lambda name: _run(kafka, name, topic, records, batch_records))
     measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
     title = f"Kafka to Iceberg: {measured}"
-    compared(_NAME, title, pipelines, warm_up, batch_records).show()
+    compared(_NAME, title, pipelines, warm_up, batch_records, _GOALS).show()
     _limit(batch_records, max(rounds, 3)).show()
 
 
 def _run(kafka: KafkaService, name: str, topic: str, records: int, batch_records: int) -> Run:
     with tempfile.TemporaryDirectory(prefix="twophase-bench-") as folder:
-        done = run_pipeline(
-            kafka,
-            "several",
-            topic,
-            batch_records,
-            path=folder if name == ICEBERG else f"{folder}/orders",
-            sinks=[name],
-            spark=spark_settings(),
-        )
+        asked = _on_older(name, folder) if name in (_PEER, _ON_4_1) else _on_ours(name, folder)
+        done = run_pipeline(kafka, topic=topic, batch_records=batch_records, **asked)
         stored = _COUNTS[name](Path(folder))
     if stored != records:
         raise RuntimeError(f"{name} wrote {stored} of {records} records")
     return done
+
+
+def _on_ours(name: str, folder: str) -> dict[str, Any]:
+    return {
+        "pipeline": "several",
+        "sinks": [name],
+        "path": folder if name == ICEBERG else f"{folder}/orders",
+        "spark": spark_settings(),
+    }
+
+
+def _on_older(name: str, folder: str) -> dict[str, Any]:
+    catalog = {
+        _CATALOG: "org.apache.iceberg.spark.SparkCatalog",
+        f"{_CATALOG}.type": "hadoop",
+        f"{_CATALOG}.warehouse": folder,
+    }
+    return {
+        "pipeline": name if name == _PEER else "several-by-spark",
+        "python": str(python_of(_OLDER)),
+        "sinks": [ICEBERG],
+        "path": folder,
+        "table": "lake.shop.orders",
+        "spark": ARROW | catalog | {"spark.jars": f"{peer_jars((4, 1))},{iceberg_runtime()}"},
+    }
+
+
+def _peer_rows(folder: Path) -> int:
+    metadata = folder / "shop" / "orders" / "metadata"
+    newest = max(
+        metadata.glob("v*.metadata.json"), key=lambda file: int(file.name[1:].partition(".")[0])
+    )
+    return StaticTable.from_metadata(str(newest)).scan().count()
 
 
 def _iceberg_rows(folder: Path) -> int:
@@ -84,6 +126,8 @@ def _iceberg_rows(folder: Path) -> int:
 
 _COUNTS: dict[str, Callable[[Path], int]] = {
     ICEBERG: _iceberg_rows,
+    _ON_4_1: _iceberg_rows,
+    _PEER: _peer_rows,
     FILES: lambda folder: parquet_rows(folder / "orders"),
     DELTA: lambda folder: delta_lake.count(folder / "orders"),
 }

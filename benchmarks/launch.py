@@ -116,6 +116,7 @@ def run_pipeline(
     batch_records: int,
     servers: Mapping[str, int] | None = None,
     environment: Mapping[str, str] | None = None,
+    python: str = sys.executable,
     **settings: Any,
 ) -> Run:
     """Run one pipeline to its end.
@@ -127,10 +128,13 @@ def run_pipeline(
         batch_records: records in a micro-batch.
         servers: process ids of servers beside Kafka, by name.
         environment: of the driver, added to ours.
+        python: that runs the driver.
         settings: of the pipeline, as `benchmarks.driver` takes them.
     """
     settings = {"pipeline": pipeline, **settings}
-    [done] = _watch(kafka, topic, batch_records, [settings], servers or {}, environment or {})
+    [done] = _watch(
+        kafka, topic, batch_records, [settings], servers or {}, environment or {}, python
+    )
     return done
 
 
@@ -179,6 +183,7 @@ def _watch(
     pipelines: Sequence[Mapping[str, Any]],
     servers: Mapping[str, int],
     environment: Mapping[str, str],
+    python: str = sys.executable,
 ) -> list[Run]:
     described = {
         "master": "local[2]",
@@ -192,7 +197,9 @@ def _watch(
             name = tempfile.TemporaryDirectory(prefix="twophase-bench-", ignore_cleanup_errors=True)
             folder = Path(stack.enter_context(name))
             whole = {**described, "location": str(folder / "job"), **settings}
-            drivers.append(stack.enter_context(_started(whole, folder / "log", environment)))
+            drivers.append(
+                stack.enter_context(_started(whole, folder / "log", environment, python))
+            )
         roots = {
             f"driver {number}" if number > 1 else "driver": driver.process.pid
             for number, driver in enumerate(drivers, 1)
@@ -246,14 +253,14 @@ class _Driver:
 
 @contextmanager
 def _started(
-    settings: Mapping[str, Any], log: Path, environment: Mapping[str, str]
+    settings: Mapping[str, Any], log: Path, environment: Mapping[str, str], python: str
 ) -> Iterator[_Driver]:
     own = {
-        "PYSPARK_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": python,
         "PYTHONPATH": str(_ROOT),
         "PYTHONWARNINGS": "ignore",
     }
-    command = [sys.executable, "-m", "benchmarks.driver", json.dumps(settings)]
+    command = [python, "-m", "benchmarks.driver", json.dumps(settings)]
     pipe = subprocess.PIPE
     with log.open("wb") as err:
         process = subprocess.Popen(
