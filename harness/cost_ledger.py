@@ -28,7 +28,7 @@ from typing import Any
 
 import pytest
 
-from harness.processes import adopt_orphans, tree_cpu_s
+from harness.processes import adopt_orphans, reap_orphans, tree_cpu_s
 
 LEDGER = Path(__file__).with_name("cost_ledger.json")
 GREW = 1.25
@@ -139,6 +139,7 @@ class Meter:
         if nextitem is None or file_of(nextitem) != file:
             self._note(file, tree_cpu_s(os.getpid()) - self._began_s - self._fixtures_s)
             self._file = None
+            reap_orphans()
         return result
 
     @pytest.hookimpl(wrapper=True)

@@ -18,10 +18,10 @@ ROOT = Path(__file__).parents[2]
 # tree all the same.
 ORPHAN = """
 import os, signal, subprocess, sys, time
-from harness.processes import adopt_orphans, tree_cpu_s
+from harness.processes import adopt_orphans, reap_orphans, tree_cpu_s
 WORK = "import time\\nwhile time.process_time() < 0.3: pass\\nprint('done', flush=True)\\ntime.sleep(60)"
 PARENT = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1]]).pid, flush=True); input()"
-if sys.argv[1] == "adopt":
+if sys.argv[1] != "leave":
     adopt_orphans()
 parent = subprocess.Popen(
     [sys.executable, "-c", PARENT, WORK], stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
@@ -32,6 +32,13 @@ before = tree_cpu_s(os.getpid())
 parent.kill()
 parent.wait()
 os.kill(worker, signal.SIGKILL)
+if sys.argv[1] == "reap":
+    own = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
+    os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
+    os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
+    reap_orphans()
+    assert not os.path.exists(f"/proc/{worker}")
+    assert own.wait() == 3
 print(before, tree_cpu_s(os.getpid()))
 """  # noqa: E501
 
@@ -68,7 +75,7 @@ def test_one_kind_of_run_does_not_change_the_entries_of_the_other(tmp_path: Path
     assert Ledger.read("proof", path) == Ledger(LOOP_S, {"a": 7.0})
 
 
-@pytest.mark.parametrize(("how", "kept"), [("adopt", True), ("leave", False)])
+@pytest.mark.parametrize(("how", "kept"), [("adopt", True), ("reap", True), ("leave", False)])
 def test_the_time_of_a_killed_driver_s_jvm_is_counted(how: str, kept: bool) -> None:
     printed = subprocess.check_output(
         [sys.executable, "-c", ORPHAN, how], env=os.environ | {"PYTHONPATH": str(ROOT)}, text=True
