@@ -12,4 +12,5 @@ export(
     {
         "twophase.sinks.kafka.sink": ["KafkaSink"],
     },
+    extra="kafka",
 )

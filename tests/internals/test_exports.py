@@ -13,7 +13,11 @@ from twophase.errors import ConfigError, PreflightError
 from twophase.internals.exports import export
 from twophase.internals.sink_entry_points import load_sink
 
-NEEDED = {"mysql": ("MySqlSink", "pymysql"), "iceberg": ("IcebergSink", "pyiceberg")}
+NEEDED = {
+    "mysql": ("MySqlSink", "pymysql"),
+    "iceberg": ("IcebergSink", "pyiceberg"),
+    "kafka": ("KafkaSink", "confluent_kafka"),
+}
 """The sinks of which a test run has what they need: their class, and a package of their extra."""
 
 

@@ -29,7 +29,7 @@ from twophase.errors import (
 from twophase.ids import Attempt, Subtask
 from twophase.testing.harness import LINEAGE, transaction_id
 
-pytestmark = pytest.mark.thin(5)
+pytestmark = [pytest.mark.part("paimon"), pytest.mark.thin(5)]
 
 Undo = Callable[[PaimonHarness, Path], None]
 Verdict = tuple[type[TwoPhaseError], str] | None
