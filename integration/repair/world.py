@@ -4,6 +4,7 @@ the command repairs.
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import warnings
@@ -138,6 +139,7 @@ class World:
             warnings.simplefilter("ignore", DeprecationWarning)
             pid = os.fork()
         if pid == 0:
+            gc.freeze()  # a client that is garbage would wait for threads that are not here
             failpoints.arm(arm)
             os._exit(self.repair(name, *arguments).exit_code)
         return os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
