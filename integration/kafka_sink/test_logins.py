@@ -14,7 +14,7 @@ import pytest
 
 from harness.selection import representatives
 from harness.token_endpoint import CLIENT, token_endpoint
-from integration.kafka.secure_broker import PASSWORD, SCRAM, USER, SecureKafka, secure_kafka
+from integration.kafka.secure_broker import PASSWORD, SCRAM, USER, SecureKafka
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.errors import PreflightError
@@ -29,18 +29,6 @@ SECRETS = re.compile("canary|BEGIN|eyJ")
 """A password, a PEM file, a token."""
 SHORT = {"request.timeout": "10 s"}
 PATIENT: dict[str, Any] = {"request.timeout": "30 s"}
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
-    with secure_kafka(tmp_path_factory.mktemp("secure")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def plain(broker: SecureKafka) -> Iterator[Topics]:
-    with Topics(broker.plain) as topics:
-        yield topics
 
 
 @dataclass(frozen=True)

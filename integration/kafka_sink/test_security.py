@@ -5,7 +5,6 @@ by name before the first row, and no secret is anywhere.
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +18,7 @@ from kafka.admin import (
     ResourceType,
 )
 
-from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
+from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.contract.outcome import Committed
@@ -32,18 +31,6 @@ from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import JOB, SINK, transaction_id
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.server]
-
-
-@pytest.fixture(scope="module")
-def broker(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecureKafka]:
-    with secure_kafka(tmp_path_factory.mktemp("secure")) as started:
-        yield started
-
-
-@pytest.fixture(scope="module")
-def plain(broker: SecureKafka) -> Iterator[Topics]:
-    with Topics(broker.plain) as topics:
-        yield topics
 
 
 class TestASinkWithAPassword(ContractBase):

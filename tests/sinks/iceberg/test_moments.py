@@ -4,7 +4,6 @@ it stops the job by name, and undone as the message says it is exact.
 
 from __future__ import annotations
 
-from collections import deque
 from collections.abc import Callable
 from typing import NamedTuple
 
@@ -13,6 +12,7 @@ from pyiceberg.table import Table
 from pyiceberg.table.update import SetCurrentSchemaUpdate
 
 from harness.iceberg_harness import IcebergHarness
+from harness.undone_steps import Step, Verdict, take
 from tests.sinks.iceberg.others import (
     Change,
     add_a_column,
@@ -49,14 +49,13 @@ from tests.sinks.iceberg.test_sort_order import by, sort_by
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, Committed
 from twophase.contract.sink import CommitRequest, Predecessor
-from twophase.errors import ConfigError, StopJobError, TargetChangedError, TwoPhaseError
+from twophase.errors import ConfigError, StopJobError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.testing.harness import LINEAGE
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.thin(5)]
 
 Undo = Callable[[IcebergHarness, Table], object]
-Verdict = tuple[type[TwoPhaseError], str] | None
 
 BEFORE, STAGED, DECIDED = "before the pre-commit", "pre-committed", "decided, and the driver died"
 IN_FLIGHT, REPLY_LOST, COMMITTED = "in flight", "in effect, and the reply lost", "committed"
@@ -210,7 +209,7 @@ def test_what_others_do_is_exact_or_stops_the_job_by_name_until_it_is_undone(
     job.write()
     job.commit()
 
-    each: dict[str, list[Callable[[], object]]] = {
+    each: dict[str, list[Step]] = {
         BEFORE: [others, job.write, job.commit],
         STAGED: [job.write, others, job.commit],
         DECIDED: [job.write, others, job.start, job.commit],
@@ -218,24 +217,8 @@ def test_what_others_do_is_exact_or_stops_the_job_by_name_until_it_is_undone(
         REPLY_LOST: [job.write, lambda: after_the_swap(monkeypatch, others), job.commit],
         COMMITTED: [job.write, job.commit, others],
     }
-    steps = deque([*each[moment], job.commit, job.write, job.commit])  # once more, and the next one
-    refused = False
-    while steps:
-        try:
-            steps[0]()
-        except TwoPhaseError:
-            if refused or verdict is None:
-                raise
-            with pytest.raises(verdict[0], match=verdict[1]):
-                raise
-            refused = True
-            row.undo(harness, others.was)
-            job.start()
-            if steps[0] == job.start:
-                steps.popleft()
-        else:
-            steps.popleft()
-    assert refused == (verdict is not None), f"DID NOT RAISE {verdict}"
+    steps = [*each[moment], job.commit, job.write, job.commit]  # once more, and the next one
+    take(steps, verdict, lambda: row.undo(harness, others.was), job.start)
     ours = [number for number in range(6) if number not in others.before]
     assert ids_of(harness) == sorted([*others.left, *ours])
     assert job.sink.history().committed == {LINEAGE: 2}

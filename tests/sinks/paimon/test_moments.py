@@ -5,7 +5,6 @@ it stops the job by name, and undone as the message says it is exact.
 from __future__ import annotations
 
 import shutil
-from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
@@ -14,6 +13,7 @@ import pyarrow as pa
 import pytest
 
 from harness.paimon_harness import PaimonHarness
+from harness.undone_steps import Step, Verdict, take
 from tests.sinks.paimon import others as other
 from tests.sinks.paimon.others import Change, committed, ids_of, parted
 from twophase.contract.committable import Committable
@@ -24,7 +24,6 @@ from twophase.errors import (
     DeclinedError,
     StopJobError,
     TargetChangedError,
-    TwoPhaseError,
 )
 from twophase.ids import Attempt, Subtask
 from twophase.testing.harness import LINEAGE, transaction_id
@@ -32,7 +31,6 @@ from twophase.testing.harness import LINEAGE, transaction_id
 pytestmark = [pytest.mark.part("paimon"), pytest.mark.thin(5)]
 
 Undo = Callable[[PaimonHarness, Path], None]
-Verdict = tuple[type[TwoPhaseError], str] | None
 
 WRITTEN, STAGED = "while it is written", "pre-committed"
 DIED = "its files moved, and the driver died"
@@ -223,7 +221,7 @@ def test_what_others_do_is_exact_or_stops_the_job_by_name_until_it_is_undone(
         other.dying_before_publishing(monkeypatch)
         job.commit_in_vain()
 
-    ways: dict[str, list[Callable[[], None]]] = {
+    ways: dict[str, list[Step]] = {
         WRITTEN: [lambda: job.write(others), job.commit],
         STAGED: [job.write, others, job.commit],
         DIED: [job.write, die, others, job.start, job.commit],
@@ -240,25 +238,13 @@ def test_what_others_do_is_exact_or_stops_the_job_by_name_until_it_is_undone(
         COMMITTED: [job.write, job.commit, others],
     }  # fmt: skip
     # once more, and the next checkpoint
-    steps = deque([*ways[moment], job.commit, job.write, job.commit])
-    refused = False
-    while steps:
-        try:
-            steps[0]()
-        except TwoPhaseError:
-            if refused or verdict is None:
-                raise
-            with pytest.raises(verdict[0], match=verdict[1]):
-                raise
-            refused = True
-            monkeypatch.undo()
-            row.undo(harness, others.was)
-            job.start()
-            if steps[0] == job.start:
-                steps.popleft()
-        else:
-            steps.popleft()
-    assert refused == (verdict is not None), f"DID NOT RAISE {verdict}"
+    steps = [*ways[moment], job.commit, job.write, job.commit]
+
+    def undo() -> None:
+        monkeypatch.undo()
+        row.undo(harness, others.was)
+
+    take(steps, verdict, undo, job.start)
     ours = [number for number in range(6) if number not in others.before]
     left = sorted([*others.left, *ours])
     found = sorted(harness.read().to_pylist(), key=lambda one: int(one["id"]))
