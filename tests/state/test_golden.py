@@ -50,6 +50,11 @@ from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.iceberg import records as iceberg
 from twophase.sinks.iceberg.proofs import FenceRecord as IcebergFence
 from twophase.sinks.iceberg.proofs import LineageProof, Proofs
+from twophase.sinks.kafka import chunks
+from twophase.sinks.kafka import records as kafka
+from twophase.sinks.kafka.names import name_of
+from twophase.sinks.kafka.rows import KafkaRecord
+from twophase.sinks.kafka.staging import Place
 from twophase.sinks.mysql.xid import FORMAT_ID, Xid
 from twophase.sinks.mysql.xid import Owner as MySqlOwner
 from twophase.sinks.paimon import records as paimon
@@ -101,9 +106,13 @@ def golden(tmp_path: Path) -> Path:
 
 def test_no_file_changes_and_none_goes() -> None:
     """Format 1 is frozen: `sha256sum --check SHA256SUMS`. Files of a newer one come beside them."""
-    sums = (GOLDEN / "SHA256SUMS").read_text().splitlines()
-    for digest, _, name in (one.partition("  ") for one in sums):
+    sums = [one.split("  ") for one in (GOLDEN / "SHA256SUMS").read_text().splitlines()]
+    for digest, name in sums:
         assert hashlib.sha256((GOLDEN / name).read_bytes()).hexdigest() == digest, name
+    tools = {GOLDEN / "make.py", GOLDEN / "SHA256SUMS"}
+    found = {path for path in GOLDEN.rglob("*") if path.is_file()} - tools
+    unlisted = found - {GOLDEN / name for _, name in sums}
+    assert not [one for one in unlisted if "__pycache__" not in one.parts]
 
 
 # -- the expected values ---------------------------------------------------------------------------
@@ -731,6 +740,33 @@ def test_the_records_of_a_paimon_table_are_what_they_were() -> None:
     assert paimon.decode_commit(data, "it") == paimon.CommitRecord(42, "0f" * 16, ("2.3/0.102",))
     assert paimon.Note.parse(f"{A}~7~42") == paimon.Note(42, A, 7)
     assert str(paimon.Note(42, A, 7)) == f"{A}~7~42"
+
+
+def test_the_records_of_a_kafka_sink_are_what_they_were() -> None:
+    target, subtask = "kafka:c/out/i/l", Subtask(0, 102)
+    transaction = replace(DELTA, sink="log")
+    name = f"twophase/out/orders/log/{A}-7-2.3-0.102"
+    waiting = {"id": name, "until": 1_700_000_900, "topics": {"other": "Zm9v"}}
+    place = Place("twophase-staging-orders-log-0a1b2c3d", "YmFy", 1, 40, 43, 2)
+    records = {
+        "piece": Committable(transaction, subtask, target, 3, waiting),
+        "staged": Committable(transaction, subtask, target, 3, place.handle()),
+        "mark": kafka.Mark("out", "orders", "log", A, 7, target),
+        "fence": kafka.Fence("out", "orders", "log", 2, 3),
+    }
+    for file, record in records.items():
+        assert kafka.decoded((GOLDEN / "kafka" / file).read_bytes(), file) == record
+    assert name_of("out", records["piece"]) == name
+    assert Place.of(records["staged"]) == place
+
+
+def test_staged_rows_of_a_kafka_sink_are_what_they_were() -> None:
+    first = KafkaRecord(b"v", b"k", [("h", b"1"), ("n", None)], 2, 1_700_000_000_123)
+    for version, topic in ((1, None), (2, "other")):
+        data = (GOLDEN / f"kafka/rows-{version}").read_bytes()
+        chunk = chunks.decoded(data, "it")
+        assert chunk.number == version - 1
+        assert chunk.records == [replace(first, topic=topic), KafkaRecord(None)]
 
 
 def test_the_names_in_a_delta_table_are_what_they_were() -> None:

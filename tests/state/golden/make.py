@@ -17,6 +17,8 @@ golden files of its own beside these, and these stay.
     iceberg/   the manifest of an Iceberg piece, and version 2 of it, with a sort order; proof and
                fence, the properties of a table
     paimon/    the manifest of a Paimon piece, the property of a snapshot, and the note of a commit
+    kafka/     what a ledger says of a piece in a transaction and of a staged one, a mark and a
+               fence; two chunks of staged rows, of which `rows-2` names topics
     states/    a job's folder: two checkpoints of a function `rules` with state of every form, in
                the body and in files; the first is subsumed
     savepoint/ of `job`, whose checkpoint 2 of lineage B waits for its commit, with the state of a
@@ -63,6 +65,10 @@ from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.iceberg import records as iceberg
 from twophase.sinks.iceberg.proofs import FenceRecord as IcebergFence
 from twophase.sinks.iceberg.proofs import LineageProof, encode_fence, encode_proof
+from twophase.sinks.kafka import records as kafka
+from twophase.sinks.kafka.chunks import Chunk
+from twophase.sinks.kafka.rows import KafkaRecord
+from twophase.sinks.kafka.staging import Place
 from twophase.sinks.paimon import records as paimon
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.range_digest import RangeDigest
@@ -442,6 +448,30 @@ def make_paimon(root: Path) -> None:
     (root / "paimon" / "commit").write_bytes(paimon.encode_commit(note))
 
 
+def make_kafka(root: Path) -> None:
+    """Write `kafka`."""
+    (root / "kafka").mkdir()
+    transaction = TransactionId(JOB, A, 7, Attempt(2, 3), "log", "ab" * 32)
+    name = f"twophase/out/{JOB}/log/{A}-7-2.3-0.102"
+    waiting = {"id": name, "until": 1_700_000_900, "topics": {"other": "Zm9v"}}
+    place = Place("twophase-staging-orders-log-0a1b2c3d", "YmFy", 1, 40, 43, 2)
+    records: dict[str, kafka.Record] = {
+        "piece": Committable(transaction, Subtask(0, 102), "kafka:c/out/i/l", 3, waiting),
+        "staged": Committable(transaction, Subtask(0, 102), "kafka:c/out/i/l", 3, place.handle()),
+        "mark": kafka.Mark("out", JOB, "log", A, 7, "kafka:c/out/i/l"),
+        "fence": kafka.Fence("out", JOB, "log", 2, 3),
+    }
+    for file, record in records.items():
+        (root / "kafka" / file).write_bytes(kafka.encoded(record))
+    rows = [
+        KafkaRecord(b"v", b"k", [("h", b"1"), ("n", None)], 2, 1_700_000_000_123),
+        KafkaRecord(None),
+    ]
+    (root / "kafka" / "rows-1").write_bytes(Chunk(0, rows).encoded())
+    routed = [replace(rows[0], topic="other"), rows[1]]
+    (root / "kafka" / "rows-2").write_bytes(Chunk(1, routed).encoded())
+
+
 def make_savepoint(root: Path) -> None:
     """Write `savepoint`."""
     spark = root / "job" / "spark" / B
@@ -496,6 +526,7 @@ def main(root: Path) -> None:
     make_others(root)
     make_iceberg(root)
     make_paimon(root)
+    make_kafka(root)
     make_states(root)
     make_rewinding(root)
     make_abandoned(root)
