@@ -42,6 +42,9 @@ if TYPE_CHECKING:
     from twophase.contract.sink import another_target as another_target
     from twophase.contract.sink import commit_each as commit_each
     from twophase.contract.sink import predecessor_missing as predecessor_missing
+    from twophase.contract.source import RangeReader as RangeReader
+    from twophase.contract.source import ReadsInTasks as ReadsInTasks
+    from twophase.contract.source import ReleasesTopics as ReleasesTopics
     from twophase.contract.source import RereadsRanges as RereadsRanges
     from twophase.contract.source import Source as Source
     from twophase.contract.source import SourceLeg as SourceLeg
@@ -127,7 +130,15 @@ export(
             "commit_each",
             "predecessor_missing",
         ],
-        "twophase.contract.source": ["RereadsRanges", "Source", "SourceLeg", "SourceRange"],
+        "twophase.contract.source": [
+            "RangeReader",
+            "ReadsInTasks",
+            "ReleasesTopics",
+            "RereadsRanges",
+            "Source",
+            "SourceLeg",
+            "SourceRange",
+        ],
         "twophase.contract.writer": ["SinkWriter"],
         "twophase.errors": [
             "BadRecordError",

@@ -24,6 +24,7 @@ from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
 from twophase.testing.contract import (
     NotifyingSourceContract,
     ReadsInTasksContract,
+    ReleasesTopicsContract,
     RereadsRangesContract,
     SourceContract,
     SourceHarness,
@@ -67,6 +68,7 @@ class KafkaHarness(TopicHarness):
 
     def __init__(self, topics: Topics) -> None:
         super().__init__(topics, KafkaSource(), "twophase-kafka")
+        self.topic_names = (self.topic,)
         schema = StructType([StructField("value", BinaryType())])
         options = {**self.leg.options, "columns": "value"}
         self._reader = KafkaDataSource(options).streamReader(schema)
@@ -76,6 +78,9 @@ class KafkaHarness(TopicHarness):
         self.send()
         self._at = self._reader.latestOffset(self._at, ReadAllAvailable())
         return json.dumps(self._at)
+
+    def drop(self) -> None:
+        self.topics.delete(self.topic)
 
     def written(self) -> list[dict[str, Any]]:
         return [
@@ -104,7 +109,11 @@ class SparkKafkaHarness(TopicHarness):
 
 
 class TestKafkaSource(
-    SourceContract, NotifyingSourceContract, RereadsRangesContract, ReadsInTasksContract
+    SourceContract,
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    ReadsInTasksContract,
+    ReleasesTopicsContract,
 ):
     @pytest.fixture
     def harness(self, topics: Topics) -> KafkaHarness:

@@ -4,7 +4,7 @@ that is there for it.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -24,6 +24,7 @@ from twophase.sources.kafka.options import KafkaOptions
 from twophase.testing.contract import (
     NotifyingSourceContract,
     ReadsInTasksContract,
+    ReleasesTopicsContract,
     RereadsRangesContract,
     SourceContract,
 )
@@ -31,7 +32,13 @@ from twophase.testing.contract import (
 pytestmark = pytest.mark.part("contract")
 
 
-class Suite(SourceContract, NotifyingSourceContract, RereadsRangesContract, ReadsInTasksContract):
+class Suite(
+    SourceContract,
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    ReadsInTasksContract,
+    ReleasesTopicsContract,
+):
     """All of it."""
 
 
@@ -209,6 +216,44 @@ class NeverBegins(KafkaSource):
         return False
 
 
+class MissesWhatIsThere(KafkaSource):
+    def missing(
+        self, leg: SourceLeg, line: str, topics: Collection[str]
+    ) -> tuple[str, Sequence[str]]:
+        return line, [f"{topic} is gone" for topic in topics]
+
+
+class MissesNothing(KafkaSource):
+    def missing(
+        self, leg: SourceLeg, line: str, topics: Collection[str]
+    ) -> tuple[str, Sequence[str]]:
+        return super().missing(leg, line, ())
+
+
+class MissesAllTopics(KafkaSource):
+    def missing(
+        self, leg: SourceLeg, line: str, topics: Collection[str]
+    ) -> tuple[str, Sequence[str]]:
+        return super().missing(leg, line, {entry["topic"] for entry in self.entries(line)})
+
+
+class ReleasesNothing(KafkaSource):
+    def released(self, start: str, end: str, parts: str) -> str:
+        return end
+
+
+class ReleasesWhatOthersMiss(KafkaSource):
+    def released(self, start: str, end: str, parts: str) -> str:
+        own = self.start_line(self.uid_in(end), self.entries(parts))
+        return super().released(start, end, own)
+
+
+class ReleasesWhereverItStands(KafkaSource):
+    def released(self, start: str, end: str, parts: str) -> str:
+        same = self.uid_in(parts) == self.uid_in(end) and self.entries(parts)
+        return super().released(start, end, start) if same else end
+
+
 class ClosesOnce(KafkaSource):
     closed = False
 
@@ -243,6 +288,16 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     TellsNobody: Suite.test_others_hear_of_each_checkpoint,
     SplitsByWhatIsThere: Suite.test_ranges_are_the_same_each_time,
     NarrowsNothing: Suite.test_a_micro_batch_can_be_narrowed_to_some_of_its_ranges,
+    MissesWhatIsThere: Suite.test_of_topics_that_are_there_nothing_is_missing,
+    MissesNothing: Suite.test_what_a_deleted_topic_had_is_missing_each_time,
+    MissesAllTopics: Suite.test_what_a_deleted_topic_had_is_missing_each_time,
+    ReleasesNothing: Suite.test_what_is_released_is_neither_read_nor_missed,
+    ReleasesWhatOthersMiss: (
+        Suite.test_parts_of_another_source_and_of_another_place_release_nothing
+    ),
+    ReleasesWhereverItStands: (
+        Suite.test_parts_of_another_source_and_of_another_place_release_nothing
+    ),
     SeesNoLostRange: Suite.test_a_range_that_is_gone_is_named_before_it_is_read,
     NumbersTasksOtherwise: Suite.test_its_tasks_are_those_of_spark,
     HasAlwaysBegun: Suite.test_it_has_begun_with_its_first_micro_batch,
@@ -276,19 +331,13 @@ def test_each_mistake_is_found(harness: KafkaHarness, source: type[KafkaSource])
 
 
 def test_a_power_without_its_suite_is_found(harness: KafkaHarness) -> None:
-    class WithoutNotifying(SourceContract, RereadsRangesContract, ReadsInTasksContract):
-        pass
-
-    class WithoutRereading(SourceContract, NotifyingSourceContract, ReadsInTasksContract):
-        pass
-
-    class WithoutTasks(SourceContract, NotifyingSourceContract, RereadsRangesContract):
-        pass
-
     Suite().test_a_power_has_its_suite(harness)
-    for suite in (WithoutNotifying(), WithoutRereading(), WithoutTasks()):
+    powers = {*Suite.__bases__} - {SourceContract}
+    assert len(powers) == 4
+    for left_out in powers:
+        suite: Any = type("Incomplete", (SourceContract, *(powers - {left_out})), {})
         with pytest.raises(AssertionError):
-            suite.test_a_power_has_its_suite(harness)
+            suite().test_a_power_has_its_suite(harness)
 
 
 def test_an_entry_point_that_names_another_class_is_found(harness: KafkaHarness) -> None:

@@ -29,6 +29,7 @@ from twophase.spark_versions import LIMITED_READS
 from twophase.testing.contract import (
     NotifyingSourceContract,
     ReadsInTasksContract,
+    ReleasesTopicsContract,
     RereadsRangesContract,
     SourceContract,
     SourceHarness,
@@ -40,6 +41,7 @@ OPTIONS = {"kafka.bootstrap.servers": "memory:1", "subscribe": "orders", "uid": 
 class KafkaHarness(SourceHarness):
     source: KafkaSource
     columns = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
+    topic_names = ("orders",)
 
     def __init__(self, memory: MemoryCluster, **options: str) -> None:
         self.memory = memory
@@ -57,6 +59,9 @@ class KafkaHarness(SourceHarness):
     def lose(self, line: str) -> None:
         for entry in SourceOffset.parse(line).partitions or ():
             self.memory.logs["orders"][1][entry.partition].begin = entry.offset
+
+    def drop(self) -> None:
+        del self.memory.logs["orders"]
 
     def written(self) -> list[dict[str, Any]]:
         return [
@@ -76,7 +81,11 @@ def harness(memory: MemoryCluster) -> KafkaHarness:
 
 @needs(LIMITED_READS)
 class TestKafkaSource(
-    SourceContract, NotifyingSourceContract, RereadsRangesContract, ReadsInTasksContract
+    SourceContract,
+    NotifyingSourceContract,
+    RereadsRangesContract,
+    ReadsInTasksContract,
+    ReleasesTopicsContract,
 ):
     @pytest.fixture
     def harness(self, memory: MemoryCluster) -> KafkaHarness:

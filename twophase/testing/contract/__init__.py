@@ -18,6 +18,7 @@ from twophase.testing.contract.sink import FenceContract, PhasesContract, SinkCo
 from twophase.testing.contract.source import (
     NotifyingSourceContract,
     ReadsInTasksContract,
+    ReleasesTopicsContract,
     RereadsRangesContract,
     SourceContract,
     SourceHarness,
@@ -32,6 +33,7 @@ __all__ = [
     "NotifyingSourceContract",
     "PhasesContract",
     "ReadsInTasksContract",
+    "ReleasesTopicsContract",
     "RereadsRangesContract",
     "RewindContract",
     "RewindKillContract",

@@ -6,15 +6,15 @@
             return TicksHarness(tmp_path)
 
 A source that notifies others inherits `NotifyingSourceContract` too, one that reads ranges again
-`RereadsRangesContract`, and one whose ranges a task reads `ReadsInTasksContract`: a power without
-its suite fails.
+`RereadsRangesContract`, one whose ranges a task reads `ReadsInTasksContract`, and one that goes on
+without a topic that is gone `ReleasesTopicsContract`: a power without its suite fails.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from twophase.contract.source import RangeReader, ReadsInTasks, RereadsRanges, Source, SourceLeg
+from twophase.contract.source import (
+    RangeReader,
+    ReadsInTasks,
+    ReleasesTopics,
+    RereadsRanges,
+    Source,
+    SourceLeg,
+)
 from twophase.errors import SourceLossError
 from twophase.functions.operator_state import Redistribution
 from twophase.testing.harness import as_sent
@@ -51,12 +58,14 @@ class SourceHarness(ABC):
         leg: as Spark's plan would have it, with a uid if there are any.
         log: what `check_readable` is given; None if the source has none.
         columns: of the source's rows, for sources that tasks read; they tell the records apart.
+        topic_names: what it reads, for sources that release topics.
     """
 
     source: Source
     leg: SourceLeg
     log: Path | None = None
     columns: pa.Schema | None = None
+    topic_names: Collection[str] = ()
 
     @abstractmethod
     def append(self) -> str:
@@ -82,6 +91,10 @@ class SourceHarness(ABC):
         For sources that notify. Equal if and only if they know the same.
         """
         raise NotImplementedError("override `progress`")
+
+    def drop(self) -> None:
+        """Delete the topics, whole. For sources that release topics."""
+        raise NotImplementedError("override `drop`")
 
 
 class SourceContractBase:
@@ -110,6 +123,8 @@ class SourceContract(SourceContractBase):
             assert isinstance(self, RereadsRangesContract)
         if issubclass(source, ReadsInTasks):
             assert isinstance(self, ReadsInTasksContract)
+        if issubclass(source, ReleasesTopics):
+            assert isinstance(self, ReleasesTopicsContract)
 
     def test_the_options_are_accepted(self, harness: SourceHarness) -> None:
         harness.source.check_options(harness.leg)
@@ -318,6 +333,60 @@ class ReadsInTasksContract(SourceContractBase):
             for again in (False, True):
                 with pytest.raises(SourceLossError):
                     self.rows(harness, [item], again=again)
+
+
+class ReleasesTopicsContract(SourceContractBase):
+    """The contract of a source that goes on without topics that it cannot read any more."""
+
+    @staticmethod
+    def releases(harness: SourceHarness) -> ReleasesTopics:
+        """Return the source."""
+        assert isinstance(harness.source, ReleasesTopics)
+        assert harness.topic_names, "set SourceHarness.topic_names"
+        return harness.source
+
+    def missing(self, harness: SourceHarness, line: str) -> tuple[str, Sequence[str]]:
+        """Return what is missing of all topics."""
+        return self.releases(harness).missing(harness.leg, line, harness.topic_names)
+
+    def test_of_topics_that_are_there_nothing_is_missing(self, harness: SourceHarness) -> None:
+        source, first, second = self.releases(harness), harness.append(), harness.append()
+        parts, given_up = self.missing(harness, first)
+        assert not given_up
+        assert source.owns(parts)
+        assert source.released(first, second, parts) == second
+
+    def test_what_a_deleted_topic_had_is_missing_each_time(self, harness: SourceHarness) -> None:
+        source, line = self.releases(harness), harness.append()
+        harness.drop()
+        found = self.missing(harness, line)
+        assert found[1]
+        assert all(found[1])
+        assert source.owns(found[0])
+        assert self.missing(harness, line) == found
+        assert not source.missing(harness.leg, line, ())[1]
+
+    def test_what_is_released_is_neither_read_nor_missed(self, harness: SourceHarness) -> None:
+        source, line = self.releases(harness), harness.append()
+        harness.drop()
+        parts, _ = self.missing(harness, line)
+        left = source.released(line, line, parts)
+        assert left != line
+        assert source.owns(left)
+        assert not self.missing(harness, left)[1]
+        assert source.released(left, left, parts) == left
+        if isinstance(source, RereadsRanges):
+            assert source.ranges(harness.leg, line, left) == []
+
+    def test_parts_of_another_source_and_of_another_place_release_nothing(
+        self, harness: SourceHarness
+    ) -> None:
+        source, first, second = self.releases(harness), harness.append(), harness.append()
+        harness.drop()
+        (before, _), (parts, _) = self.missing(harness, first), self.missing(harness, second)
+        other = source.start_line("another source", source.entries(parts))
+        for wrong in (before, other):
+            assert source.released(second, second, wrong) == second
 
 
 def _sorted(rows: Iterable[dict[str, Any]]) -> list[str]:
