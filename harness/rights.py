@@ -1,4 +1,4 @@
-"""File permissions in tests that root runs."""
+"""File permissions in tests."""
 
 from __future__ import annotations
 
@@ -23,6 +23,16 @@ class _Capabilities(ctypes.Structure):
         ("permitted", ctypes.c_uint32),
         ("inheritable", ctypes.c_uint32),
     )
+
+
+@contextmanager
+def umask(mask: int) -> Iterator[None]:
+    """Set the umask of this process, and set it back."""
+    before = os.umask(mask)
+    try:
+        yield
+    finally:
+        os.umask(before)
 
 
 @contextmanager

@@ -149,7 +149,9 @@ def test_the_password_is_in_no_log_no_text_and_no_file(
 
 
 def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:
-    """By MariaDB: MySQL 8.0.12 takes no certificate with elliptic curves."""
+    """By MariaDB: MySQL 8.0.12 takes no certificate with elliptic curves. The file of authorities
+    may be replaced while a job runs.
+    """
     own, other = Authority.new("test authority"), Authority.new("another authority")
     known, unknown, server = (tmp_path / name for name in ("ca.pem", "other.pem", "server.pem"))
     own.write(known)
@@ -167,6 +169,12 @@ def test_the_certificate_of_the_server_is_checked(tmp_path: Path) -> None:
         assert harness.contents() == before
         with closing(harness.opened(tls_ca=str(known))) as sink:
             piece = harness.write(sink, harness.rows(range(3)))
+            known.unlink()
+            database.restart()
+            with pytest.raises(TargetUnreachableError, match="named by tls_ca, holds no") as lost:
+                sink.commit([CommitRequest(piece)])
+            assert "give a file in PEM" in lost.value.remedy
+            own.write(known)
             assert sink.commit([CommitRequest(piece)]) == [Committed()]
         harness.opened().close()
         assert len(harness.rows_visible()) == 3

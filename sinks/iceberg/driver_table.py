@@ -11,10 +11,8 @@ from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import AssertTableUUID, ValidatableTableRequirement
 
 from twophase.errors import PreflightError, TargetChangedError
-from twophase.sinks.common.lake.table import LakeTable, is_moved
-from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.common.lake.table import HIDDEN, LakeTable, create_area, is_moved
 from twophase.sinks.common.staging.names import Owner, PieceName, file_name
-from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.proofs import Proofs, fence_key, proof_key
@@ -22,8 +20,6 @@ from twophase.sinks.iceberg.records import Manifest, StagedFile
 
 DATA = "data"
 """The folder in a table's that holds its data files."""
-HIDDEN = "_twophase"
-"""The folder in a table's that holds the staging areas of its jobs and sinks, by the table's id."""
 
 _SUFFIX = ".parquet"
 
@@ -164,6 +160,4 @@ class DriverTable(LakeTable[Look, Manifest]):
                 remedy="replace it with a plain folder.",
             )
         if not self.area.exists():
-            self.area.root.mkdir(mode=0o700, parents=True, exist_ok=True)
-            sync(self.location, self.area.root.parent)
-            create_staging_area(self.area.root, self.owner)
+            create_area(self.area)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
-from sqlalchemy import inspect, make_url
+from sqlalchemy import event, inspect, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
@@ -46,6 +46,8 @@ class DatabaseCatalog(Catalog):
         self._is_open = False
         if options.database is not None:
             _check_database(options.database, make=make)
+        if options.tls_ca is not None:
+            self._check_authorities()
         properties = {"uri": _engine_uri(options), "py-io-impl": NAME, "pool_pre_ping": "true"}
         if options.warehouse is not None:
             properties["warehouse"] = options.warehouse
@@ -53,6 +55,8 @@ class DatabaseCatalog(Catalog):
             client = SqlCatalog(
                 options.catalog, init_catalog_tables=str(make).lower(), **properties
             )
+            if options.tls_ca is not None:  # PyMySQL reads it at each login
+                event.listen(client.engine, "do_connect", self._check_authorities)
             self._has_tables = make or inspect(client.engine).has_table(_TABLES)
         except SQLAlchemyError as error:
             raise self._explain(error) from error
@@ -68,16 +72,37 @@ class DatabaseCatalog(Catalog):
     def release(self, owner: Owner) -> None:
         """See `Catalog.release`: locks end with their connection."""
 
+    @property
+    def _refused(self) -> type[TwoPhaseError]:
+        """What a refusal raises: once it has worked, it may again."""
+        return TargetUnreachableError if self._is_open else PreflightError
+
+    def _check_authorities(self, *_: object) -> None:
+        """Check that the file of authorities has certificates.
+
+        Raises:
+            PreflightError: it has none, or cannot be read.
+            TargetUnreachableError: the same, after the catalog was open.
+        """
+        try:
+            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self._options.tls_ca)
+        except OSError as error:
+            raise self._refused(
+                f"The file {self._options.tls_ca!r}, named by tls_ca, holds no certificates that "
+                f"can be read: {brief(error)}.",
+                remedy="give a file in PEM, with the certificate of the authority that signed the "
+                "server's, that the driver may read.",
+            ) from error
+
     def _explain(self, error: Exception) -> TwoPhaseError:
         """See `Catalog._explain`."""
         reply = _reply(error)
         if is_tls_refused(getattr(error, "orig", None) or error):
-            refused = TargetUnreachableError if self._is_open else PreflightError
-            return refused(
+            return self._refused(
                 f"The catalog {self._options.catalog_uri} is not trusted: {brief(error)}.",
                 remedy=_TLS,
             )
-        kind = TargetUnreachableError if self._is_open or _may_pass(reply) else PreflightError
+        kind = TargetUnreachableError if _may_pass(reply) else self._refused
         return kind(
             f"The catalog {self._options.catalog_uri} cannot be used: {brief(error)}.",
             remedy=_REMEDIES.get(reply, _GENERIC) if isinstance(reply, int) else _GENERIC,
@@ -109,26 +134,8 @@ def _engine_uri(options: IcebergOptions) -> str:
         url = url.update_query_dict(deadlines)
     password = options.password()
     if options.tls_ca is not None:
-        _check_authorities(options.tls_ca)
         url = url.update_query_dict({"ssl_ca": options.tls_ca})
     return (url.set(password=password) if password else url).render_as_string(False)
-
-
-def _check_authorities(file: str) -> None:
-    """Check that a file has certificates.
-
-    Raises:
-        PreflightError: it has none, or cannot be read.
-    """
-    try:
-        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(file)
-    except OSError as error:
-        raise PreflightError(
-            f"The file {file!r}, named by tls_ca, holds no certificates that can be read: "
-            f"{brief(error)}.",
-            remedy="give a file in PEM, with the certificate of the authority that signed the "
-            "server's, that the driver may read.",
-        ) from error
 
 
 def _check_database(path: Path, *, make: bool) -> None:

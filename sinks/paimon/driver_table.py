@@ -8,10 +8,8 @@ from pathlib import Path
 from typing import Any
 
 from twophase.errors import TargetChangedError, TargetUnreachableError
-from twophase.sinks.common.lake.table import LakeTable, is_moved
-from twophase.sinks.common.staging.disk import sync
+from twophase.sinks.common.lake.table import HIDDEN, LakeTable, create_area, is_moved
 from twophase.sinks.common.staging.names import Owner, PieceName, file_name
-from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.paimon.private_api import (
     ConflictError,
@@ -22,8 +20,6 @@ from twophase.sinks.paimon.private_api import (
 from twophase.sinks.paimon.proofs import Found, Proofs
 from twophase.sinks.paimon.records import Manifest, StagedFile, decode_manifest
 
-HIDDEN = "_twophase"
-"""The folder in a table's that holds the staging areas of its jobs and sinks, by the table's id."""
 _SUFFIX = ".parquet"
 _TRIES = 100
 
@@ -166,10 +162,7 @@ class DriverTable(LakeTable[Look, Manifest]):
         """
         if not self.area.exists():
             self.load()
-            for folder in (self.area.root.parent, self.area.root):
-                folder.mkdir(mode=0o700, exist_ok=True)
-            sync(self.location, self.area.root.parent)
-            create_staging_area(self.area.root, self.owner)
+            create_area(self.area)
 
 
 def table_id(location: Path) -> str:

@@ -9,12 +9,17 @@ from typing import Any, Generic, TypeVar
 
 from twophase.internals.record import DamagedRecordError
 from twophase.sinks.common.staging.aborted import folders_of
+from twophase.sinks.common.staging.disk import sync
 from twophase.sinks.common.staging.manifest import FILE, PieceManifest
 from twophase.sinks.common.staging.names import Owner, PieceName
+from twophase.sinks.common.staging.preflight import create_staging_area
 from twophase.sinks.common.staging.staging_area import StagingArea
 
 LookT = TypeVar("LookT")
 ManifestT = TypeVar("ManifestT", bound=PieceManifest)
+
+HIDDEN = "_twophase"
+"""The folder in a table's that holds the staging areas of its jobs and sinks, by the table's id."""
 
 
 class LakeTable(ABC, Generic[LookT, ManifestT]):
@@ -65,6 +70,20 @@ class LakeTable(ABC, Generic[LookT, ManifestT]):
                 path = folder / FILE
                 return self.decode(path.read_bytes(), str(path)), folder
         return None
+
+
+def create_area(area: StagingArea) -> None:
+    """Create a staging area in the hidden folder of a table, for the job's user only.
+
+    Raises:
+        PreflightError: the file system has no rename that replaces nothing, or it cannot be
+            created.
+    """
+    hidden = area.root.parent
+    for folder in (hidden, area.root):
+        folder.mkdir(mode=0o700, exist_ok=True)
+    sync(hidden.parent, hidden)
+    create_staging_area(area.root, area.owner)
 
 
 def is_moved(manifest: PieceManifest, folder: Path) -> bool:

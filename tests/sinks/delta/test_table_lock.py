@@ -22,7 +22,7 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway
 from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 
-from harness.rights import permissions_checked
+from harness.rights import permissions_checked, umask
 from twophase.sinks.delta import table_lock as module
 from twophase.sinks.delta.jvm import Jvm, may_be_running
 from twophase.sinks.delta.names import FOLDER
@@ -160,18 +160,15 @@ def test_another_error_of_the_lock_is_not_taken_for_that(
         pass
 
 
-@pytest.mark.parametrize("umask", [0o022, 0o077])
+@pytest.mark.parametrize("mask", [0o022, 0o077])
 @pytest.mark.parametrize("rights", [0o755, 0o775, 0o2770, 0o777])
 def test_whoever_may_write_into_the_folder_may_lock_for_the_jvm(
-    table: Path, rights: int, umask: int
+    table: Path, rights: int, mask: int
 ) -> None:
     """Java locks only what it may write, and whoever made the file may have had a narrow umask."""
     (table / FOLDER).chmod(rights)
-    before = os.umask(umask)
-    try:
+    with umask(mask):
         create_jvm_file(table / JVM_NAME)
-    finally:
-        os.umask(before)
     assert (table / JVM_NAME).stat().st_mode & rights & 0o666 == rights & 0o666
 
 

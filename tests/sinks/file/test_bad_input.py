@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
+from harness.rights import umask
 from harness.staged_sink_harness import FileHarness, commit, orders
 from twophase.contract.sink import SinkContext
 from twophase.errors import ConfigError, DeclinedError, PreflightError
@@ -227,13 +227,10 @@ def test_a_repair_creates_no_folder(tmp_path: Path) -> None:
 
 
 def test_the_rights_of_committed_files_are_those_of_any_file(tmp_path: Path) -> None:
-    old = os.umask(0o022)
-    try:
+    with umask(0o022):
         table = FileHarness(tmp_path / "orders", partition_by=["name"])
         sink = table.opened()
         commit(sink, table.write(sink, orders([1])))
-    finally:
-        os.umask(old)
     (file,) = table.files()
     assert file.stat().st_mode & 0o777 == 0o644
     assert file.parent.stat().st_mode & 0o777 == 0o755

@@ -122,6 +122,18 @@ def made(harness: IcebergHarness, **options: Any) -> None:
         ({"properties": {"write.object-storage.enabled": "true"}}, "object-storage.enabled is"),
         ({"properties": {"write.data.path": "/elsewhere"}}, "write.data.path is set"),
         ({"properties": {"write.metadata.path": "{}/metadata"}}, "write.metadata.path is set"),
+        *(
+            (
+                {"properties": {option: "pyiceberg.table.locations.SimpleLocationProvider"}},
+                f"{option} is set",
+            )
+            for option in (
+                "write.folder-storage.path",
+                "write.object-storage.path",
+                "write.py-location-provider.impl",
+                "write.location-provider.impl",
+            )
+        ),
     ],
     ids=lambda given: given if isinstance(given, str) else "",
 )

@@ -6,6 +6,8 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
+import stat
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -13,7 +15,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.damaged_pieces import DAMAGES, change_manifest
 from harness.iceberg_harness import IcebergHarness
+from harness.rights import umask
 from harness.savepoint_world import killed
 from tests.sinks.iceberg.others import (
     before_the_swap,
@@ -148,31 +152,7 @@ def staged_piece(harness: IcebergHarness) -> Path:
     return folder
 
 
-def cut(folder: Path) -> None:
-    os.truncate(folder / "0", 10)
-
-
-def drop_file(folder: Path) -> None:
-    (folder / "0").unlink()
-
-
-def drop_manifest(folder: Path) -> None:
-    (folder / FILE).unlink()
-
-
-def change_manifest(folder: Path) -> None:
-    (folder / FILE).write_bytes((folder / FILE).read_bytes().replace(b"long", b"lung"))
-
-
-@pytest.mark.parametrize(
-    ("does", "named"),
-    [
-        (cut, "has 10 bytes, not the"),
-        (drop_file, "is gone, and twophase-"),
-        (drop_manifest, "is neither staged nor named by the table's proofs"),
-        (change_manifest, "is not the manifest of the checkpoint: its SHA-256 differs"),
-    ],
-)
+@pytest.mark.parametrize(("does", "named"), DAMAGES)
 def test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed(
     harness: IcebergHarness, sink: OpenIcebergSink, does: Callable[[Path], None], named: str
 ) -> None:
@@ -419,3 +399,15 @@ def test_all_that_a_commit_names_is_synced_before_the_catalog_names_it(
     files = [Path(name.removeprefix("file://")) for name in named]
     folders = {*(file.parent for file in files), *harness.folder.rglob("data")}
     assert {*map(str, [*files, *folders])} <= synced
+
+
+def test_what_is_staged_is_the_job_s_alone_whatever_the_umask(harness: IcebergHarness) -> None:
+    harness.opened().close()  # its table is not writable by everyone
+    [hidden] = harness.folder.rglob("_twophase")
+    shutil.rmtree(hidden)
+    with umask(0):
+        sink = harness.opened()
+        harness.write(sink, rows(0))
+    folders = [hidden, *(path for path in hidden.rglob("*") if path.is_dir())]
+    assert len(folders) > 5
+    assert {stat.S_IMODE(folder.stat().st_mode) for folder in folders} == {0o700}

@@ -260,3 +260,11 @@ def make_table(harness: PaimonHarness, **given: Any) -> None:
     catalog.create_database("shop", True)
     schema = Schema.from_pyarrow_schema(given.pop("fields", harness.fields), **given)
     catalog.create_table(TABLE, schema, False)
+
+
+def set_in_schema(harness: PaimonHarness, options: dict[str, str]) -> None:
+    """Set options of the table that pypaimon does not set, as another engine does."""
+    path = harness.location / "schema" / "schema-0"
+    schema = json.loads(path.read_text())
+    schema["options"] |= options
+    path.write_text(json.dumps(schema))

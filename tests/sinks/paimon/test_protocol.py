@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from harness.damaged_pieces import DAMAGES
 from harness.paimon_harness import PaimonHarness
 from harness.rights import permissions_checked
 from tests.sinks.paimon.others import (
@@ -568,6 +569,20 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed_and_replaced_it_commits
     assert [*elsewhere.iterdir()] == []
     (harness.location / "bucket-0").unlink()
     assert committed(sink, piece) == [Committed()]
+
+
+@pytest.mark.parametrize(("does", "named"), DAMAGES)
+def test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed(
+    harness: PaimonHarness, sink: OpenPaimonSink, does: Callable[[Path], None], named: str
+) -> None:
+    piece = harness.write(sink, rows(1, 2))
+    [folder] = [path.parent for path in harness.folder.rglob("staged/*/0")]
+    does(folder)
+    [outcome] = committed(sink, piece)
+    assert isinstance(outcome, Lost)
+    assert named in outcome.evidence
+    assert ids_of(harness) == []
+    assert folder.exists(), "what is left of it stays"
 
 
 def test_a_file_of_another_in_its_place_is_not_overwritten_and_moved_away_it_commits(

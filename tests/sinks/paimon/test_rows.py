@@ -200,6 +200,20 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
 }
 
 
+SET_BY_OTHERS = {
+    "manifest.format": "is orc",
+    "branch": "is audit",
+    "type": "is object-table",
+    "data-evolution.enabled": "is true",
+    "changelog-producer": "is input",
+    "query-auth.enabled": "is true",
+    "index-file-in-data-file-dir": "is true",
+    "variant.shreddingSchema": "is set",
+    "blob-field": "is set",
+    "vector-field": "is set",
+}
+
+
 @pytest.mark.parametrize("case", REFUSED)
 def test_a_table_that_cannot_be_written_is_refused_by_name(tmp_path: Path, case: str) -> None:
     given, named = REFUSED[case]
@@ -209,6 +223,21 @@ def test_a_table_that_cannot_be_written_is_refused_by_name(tmp_path: Path, case:
     options: dict[str, Any] = {"partition_by": ["id"]} if "partitions" in case else {}
     for call in (lambda: harness.opened(**options), harness.new_sink(**options).check_connection):
         with pytest.raises(ConfigError, match=f"cannot be written: .*{named}"):
+            call()
+    assert harness.contents() == before
+
+
+@pytest.mark.parametrize("option", SET_BY_OTHERS)
+def test_a_table_with_an_option_of_another_engine_is_refused_by_name(
+    tmp_path: Path, option: str
+) -> None:
+    said = SET_BY_OTHERS[option]
+    harness = PaimonHarness(tmp_path / "lake", others.FIELDS)
+    others.make_table(harness)
+    others.set_in_schema(harness, {option: said.rpartition(" ")[2]})
+    before = harness.contents()
+    for call in (harness.opened, harness.new_sink().check_connection):
+        with pytest.raises(ConfigError, match=f"cannot be written: .*{option} {said}"):
             call()
     assert harness.contents() == before
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
 from harness.paimon_harness import PaimonHarness
+from harness.rights import umask
 from tests.sinks.paimon import others
 from tests.sinks.paimon.others import FIELDS, committed, ids_of, rows
 from twophase.contract.outcome import Committed
@@ -20,15 +18,6 @@ from twophase.errors import ConfigError, PreflightError
 @pytest.fixture
 def harness(tmp_path: Path) -> PaimonHarness:
     return PaimonHarness(tmp_path / "lake", FIELDS)
-
-
-@contextmanager
-def mask(bits: int) -> Iterator[None]:
-    old = os.umask(bits)
-    try:
-        yield
-    finally:
-        os.umask(old)
 
 
 @pytest.mark.parametrize("place", ["", "shop.db", "shop.db/orders"])
@@ -57,7 +46,7 @@ def test_no_table_is_made_in_a_warehouse_that_everyone_can_write(harness: Paimon
 
 def test_what_is_staged_is_the_job_s_alone_whatever_the_umask(harness: PaimonHarness) -> None:
     others.make_table(harness)
-    with mask(0):
+    with umask(0):
         sink = harness.opened()
         harness.write(sink, rows(1))
     hidden = harness.location / "_twophase"
@@ -67,7 +56,7 @@ def test_what_is_staged_is_the_job_s_alone_whatever_the_umask(harness: PaimonHar
 
 
 def test_the_rights_of_committed_files_are_those_of_any_file(harness: PaimonHarness) -> None:
-    with mask(0o022):
+    with umask(0o022):
         sink = harness.opened()
         assert committed(sink, harness.write(sink, rows(1))) == [Committed()]
     theirs = [path for path in harness.location.rglob("*") if "_twophase" not in path.parts]

@@ -11,14 +11,15 @@ import pwd
 import stat
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import ExitStack, contextmanager
+from collections.abc import Callable
+from contextlib import ExitStack
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
+from harness.rights import umask
 from tests.state.conftest import snapshot
 from twophase.errors import ConfigError, CorruptRecordError
 from twophase.state.files import storage as module
@@ -34,15 +35,6 @@ def mode(path: Path) -> int:
 
 def temporaries(folder: Path) -> list[Path]:
     return list(folder.rglob(".tmp-*"))
-
-
-@contextmanager
-def umask(mask: int) -> Iterator[None]:
-    before = os.umask(mask)
-    try:
-        yield
-    finally:
-        os.umask(before)
 
 
 # -- create and read -------------------------------------------------------------------------------
