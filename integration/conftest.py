@@ -26,9 +26,9 @@ def connections_end_with_the_module() -> Iterator[None]:
     """
     begin, begun = BrokerClient.__init__, []
 
-    def remembered(client: BrokerClient, *given: Any) -> None:
+    def remembered(client: BrokerClient, *given: Any, **named: Any) -> None:
         begun.append(client)
-        begin(client, *given)
+        begin(client, *given, **named)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(BrokerClient, "__init__", remembered)
@@ -43,6 +43,13 @@ def connections_end_with_the_module() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def kafka() -> Iterator[KafkaService]:
     with KafkaService() as service:
+        yield service
+
+
+@pytest.fixture(scope="session")
+def own_kafka() -> Iterator[KafkaService]:
+    """A broker of this process: tests may kill it, and have to bring it back."""
+    with KafkaService(own=True) as service:
         yield service
 
 

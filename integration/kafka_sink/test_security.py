@@ -4,6 +4,7 @@ by name before the first row, and no secret is anywhere.
 
 from __future__ import annotations
 
+import re
 import time
 from pathlib import Path
 from typing import Any
@@ -138,6 +139,12 @@ class TestASinkWithAPassword(ContractBase):
         assert name in found.what
         assert found.remedy == RIGHTS
         assert self.ids_visible() == []
+        look = harness.new_sink().check_connection
+        if of in ("topic", "ledger"):  # the other names have those of job and sink in them
+            with pytest.raises(PreflightError, match=re.escape(name)):
+                look()
+        else:
+            look()
         plain.admin.delete_acls(rules)
         wait_for(plain, rules, there=False)
         harness.opened().close()

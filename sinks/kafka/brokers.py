@@ -24,7 +24,7 @@ from twophase.errors import (
     TargetUnreachableError,
     TwoPhaseError,
 )
-from twophase.kafka_client.access import AccessError, remedy_of
+from twophase.kafka_client.access import AccessError
 from twophase.kafka_client.client import BrokerClient
 from twophase.kafka_client.credentials import SecretError
 from twophase.kafka_client.options import ConnectionOptions
@@ -51,8 +51,6 @@ RIGHTS = (
     "each topic, and on topics that begin with `twophase-staging-` READ, WRITE, DESCRIBE, DELETE, "
     "DESCRIBE_CONFIGS, and CREATE unless they exist."
 )
-_RIGHTS_OF_SOURCE = remedy_of("")
-"""What a refusal without any other remedy says."""
 
 
 class Brokers:
@@ -69,7 +67,7 @@ class Brokers:
     def __init__(self, options: ConnectionOptions) -> None:
         self.options = options
         self.begun = False
-        self._cluster = BrokerClient(options)
+        self._cluster = BrokerClient(options, rights=RIGHTS)
 
     def close(self) -> None:
         """Close the connection."""
@@ -210,12 +208,12 @@ class Brokers:
             for topic in topics
         }
 
-    def check_rights(self, topics: Mapping[str, Collection[str]], name: str) -> None:
+    def check_rights(self, topics: Mapping[str, Collection[str]], name: str = "") -> None:
         """Check what the account may do, as far as the brokers tell. Writes nothing.
 
         Args:
             topics: what it will do to each topic, in Kafka's words.
-            name: a transactional id that nobody uses.
+            name: a transactional id that nobody uses; empty to check no rights on such ids.
 
         Raises:
             PreflightError: it may not.
@@ -232,10 +230,11 @@ class Brokers:
                     f"{' and '.join(missing)} topic {one['name']!r}.",
                     remedy=RIGHTS,
                 )
-        # nobody has begun it, so that this ends nothing: the answer to an account without the
-        # right is another one
-        nothing = Transaction(ONGOING, 0, 0, frozenset(), 0.0, 0.0)
-        self.end(name, nothing, commit=False)
+        if name:
+            # nobody has begun it, so that this ends nothing: the answer to an account without the
+            # right is another one
+            nothing = Transaction(ONGOING, 0, 0, frozenset(), 0.0, 0.0)
+            self.end(name, nothing, commit=False)
 
     def longest_timeout_s(self) -> float | None:
         """Return the longest transaction timeout that the brokers take; None if it is unknown."""
@@ -341,8 +340,7 @@ class Brokers:
         try:
             return ask()
         except AccessError as error:
-            is_of_source = error.remedy == _RIGHTS_OF_SOURCE
-            failure = self._refused(error.what, RIGHTS if is_of_source else error.remedy)
+            failure = self._refused(error.what, error.remedy)
         except SecretError as error:
             failure = self._refused(error.what, error.remedy) if self.begun else error
         except SourceUnavailableError as error:

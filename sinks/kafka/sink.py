@@ -51,7 +51,10 @@ class KafkaSink(ArrowSink):
         brokers = Brokers(self._options)
         try:
             self._check(brokers)
-            open_ledger(brokers, self._options.ledger, create=False)
+            rights = self._rights()
+            if open_ledger(brokers, self._options.ledger, create=False) is None:
+                del rights[self._options.ledger]
+            brokers.check_rights(rights)
         finally:
             brokers.close()
 
@@ -68,13 +71,10 @@ class KafkaSink(ArrowSink):
             topic_id, cluster = self._check(brokers), brokers.cluster_id()
             creates = context.schema is not None
             ledger = open_ledger(brokers, options.ledger, create=creates)
-            rights = {name: ["WRITE"] for name in options.topics} | {
-                options.ledger: ["READ", "WRITE"]
-            }
             if options.protocol is Protocol.STAGED:
-                self._open_staging(brokers, owner, context, rights)
+                self._open_staging(brokers, owner, context)
             elif creates:
-                brokers.check_rights(rights, owner.nobody)
+                brokers.check_rights(self._rights(), owner.nobody)
         except BaseException:
             brokers.close()
             raise
@@ -95,9 +95,14 @@ class KafkaSink(ArrowSink):
             )
         return topics[options.topic].topic_id
 
-    def _open_staging(
-        self, brokers: Brokers, owner: Owner, context: SinkContext, rights: dict[str, list[str]]
-    ) -> None:
+    def _rights(self) -> dict[str, list[str]]:
+        """Return what the account will do to each topic that is not created for one job."""
+        options = self._options
+        more = ["DESCRIBE_CONFIGS"] if options.protocol is Protocol.STAGED else []
+        rights = {name: ["WRITE", *more] for name in options.topics}
+        return rights | {options.ledger: ["READ", "WRITE"]}
+
+    def _open_staging(self, brokers: Brokers, owner: Owner, context: SinkContext) -> None:
         """Create the staging topic for rows to come, and check that it keeps them, and that the
         topic will take them.
         """
@@ -106,9 +111,7 @@ class KafkaSink(ArrowSink):
         replicas = max(brokers.replicas(*options.topics).values())
         if schema is not None:
             make_staging(brokers, name, max(1, context.parallelism), replicas)
-            for topic in options.topics:
-                rights[topic].append("DESCRIBE_CONFIGS")
-            brokers.check_rights(rights | {name: STAGING_RIGHTS}, owner.nobody)
+            brokers.check_rights(self._rights() | {name: STAGING_RIGHTS}, owner.nobody)
         check_staging(brokers, name, replicas)
         limits = limits_of(brokers, options)
         if options.format is RecordFormat.RAW and schema and "timestamp" in schema.names:

@@ -13,6 +13,9 @@ from contextlib import contextmanager
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.kafka_client.credentials import SecretError
 
+RIGHTS_OF_READER = (
+    "check user, password and the ACLs: READ and DESCRIBE on the topics, READ on the group."
+)
 _ALERT = "alert[ _]"
 _CLIENT_CERTIFICATE = re.compile(
     _ALERT + r"(number 116|certificate required|bad certificate|unknown ca|certificate unknown|"
@@ -87,8 +90,11 @@ def tls_remedy(failure: str) -> str:
     return ""
 
 
-def remedy_of(refusal: str) -> str:
-    """Return what to do after a refusal of the brokers."""
-    return tls_remedy(refusal) or (
-        "check user, password and the ACLs: READ and DESCRIBE on the topics, READ on the group."
-    )
+def remedy_of(refusal: str, rights: str = RIGHTS_OF_READER) -> str:
+    """Return what to do after a refusal of the brokers.
+
+    Args:
+        refusal: its text.
+        rights: what to do if it is none of TLS: which ones the account needs.
+    """
+    return tls_remedy(refusal) or rights

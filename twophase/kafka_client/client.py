@@ -20,7 +20,7 @@ from kafka.protocol.consumer import OffsetSpec
 
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.kafka_client import connection
-from twophase.kafka_client.access import AccessError, remedy_of, tls_remedy
+from twophase.kafka_client.access import RIGHTS_OF_READER, AccessError, remedy_of, tls_remedy
 from twophase.kafka_client.credentials import check_secrets
 from twophase.kafka_client.oauth_tokens import token_refused
 from twophase.kafka_client.options import ConnectionOptions, IsolationLevel
@@ -41,14 +41,22 @@ RIGHTS = kafka_errors.AuthorizationError, *_LOGIN
 
 
 class BrokerClient:
-    """A lazily opened connection to the brokers, for several threads, but not across a fork."""
+    """A lazily opened connection to the brokers, for several threads, but not across a fork.
+
+    Args:
+        options: of the connection.
+        isolation: what the end of a partition is.
+        rights: the remedy of a refusal: which rights the account needs.
+    """
 
     def __init__(
         self,
         options: ConnectionOptions,
         isolation: IsolationLevel = IsolationLevel.READ_COMMITTED,
+        rights: str = RIGHTS_OF_READER,
     ) -> None:
         self._options = options
+        self._rights = rights
         self._admin: Any = None
         self._lock = threading.Lock()
         self._isolation = KafkaIsolation.build_from(isolation.value)
@@ -133,7 +141,7 @@ class BrokerClient:
                     continue
                 raise AccessError(
                     f"Kafka at {self._options.bootstrap_servers} denies access: {what}: {error}.",
-                    remedy=remedy_of(str(error)),
+                    remedy=remedy_of(str(error), self._rights),
                 ) from error
             except kafka_errors.KafkaError as error:
                 if not _may_pass(error):
@@ -161,7 +169,7 @@ class BrokerClient:
             return AccessError(
                 f"Kafka at {self._options.bootstrap_servers} ends each connection that logs in: "
                 f"{what}: {error}.",
-                remedy=remedy_of(str(error)),
+                remedy=remedy_of(str(error), self._rights),
             )
         if not peers.broker and (remedy := tls_remedy(str(error))):
             return AccessError(
