@@ -24,6 +24,8 @@ from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record import MemoryRecords
 from kafka.structs import OffsetAndMetadata
 
+EARLIEST, LATEST = -2, -1
+"""Offsets that stand for the ends of a partition."""
 _names = itertools.count()
 _TIMEOUT_S = 30
 _COMPACTION_TIMEOUT_S = 300
@@ -99,6 +101,18 @@ class Topics:
         self.admin.wait_for_topics([topic])
         self._producer = self.producer()  # the old one believes that there are as many as before
 
+    def offsets(self, topic: str, at: int) -> dict[int, int]:
+        """The first offset of each partition of a topic, or the one behind its last record.
+
+        Args:
+            topic: the topic.
+            at: `EARLIEST` or `LATEST`.
+        """
+        [found] = self.admin.describe_topics([topic])
+        wanted = {TopicPartition(topic, one["partition_index"]): at for one in found["partitions"]}
+        listed = self.admin.list_partition_offsets(wanted)
+        return {key.partition: one.offset for key, one in listed.items()}
+
     def cut(self, topic: str, before: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention would."""
         self.admin.delete_records({TopicPartition(topic, partition): before})
@@ -163,6 +177,7 @@ class Topics:
             "bootstrap.servers": self.servers,
             "group.id": "look",
             "enable.partition.eof": True,
+            "auto.offset.reset": "earliest",
             "isolation.level": isolation,
             "fetch.wait.max.ms": 5,
             "log_level": 2,

@@ -10,7 +10,8 @@ from pathlib import Path
 import pytest
 
 from harness import workload
-from harness.nemesis import DriverProcess, Ended
+from harness.nemesis import DriverProcess, Ended, held_at
+from harness.selection import representatives
 from harness.spark_features import needs
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
@@ -18,6 +19,7 @@ from twophase.spark_versions import LIMITED_READS
 from twophase.testing.harness import fresh_name
 
 _CHECKPOINTS, _BATCH, _PARTITIONS = 3, 200, 2
+_TIMEOUT_S = 600
 
 
 class Driver(DriverProcess):
@@ -27,7 +29,7 @@ class Driver(DriverProcess):
 class Given:
     """A topic with orders, and another one to write them to."""
 
-    def __init__(self, topics: Topics, folder: Path, **more: object) -> None:
+    def __init__(self, topics: Topics, folder: Path, protocol: str, **more: object) -> None:
         source = topics.create(_PARTITIONS, fresh_name("orders"))
         self.orders = [*workload.orders(0, _CHECKPOINTS * _BATCH)]
         for partition in range(_PARTITIONS):
@@ -36,6 +38,7 @@ class Given:
         self.topics, self.harness, self.runs = topics, KafkaHarness(topics), folder / "runs"
         servers = {"kafka.bootstrap.servers": topics.servers}
         target = {"topic": self.harness.topic, "ledger": self.harness.ledger, "key": "customer"}
+        target["protocol"] = protocol
         self.settings = {
             "servers": topics.servers,
             "topic": source,
@@ -45,8 +48,12 @@ class Given:
             **more,
         }
 
-    def run(self, failpoints: str = "") -> Ended:
-        return Driver(self.settings, self.runs, failpoints).wait(600)
+    def run(self) -> Ended:
+        return Driver(self.settings, self.runs).wait(_TIMEOUT_S)
+
+    def killed_at(self, point: str, hit: int) -> Ended:
+        driver = Driver(self.settings, self.runs, held_at([point], hit))
+        return driver.kill_when_at([point], _TIMEOUT_S)
 
     def verify(self) -> None:
         """A reader of committed records gets each order once, and no transaction is open."""
@@ -58,22 +65,19 @@ class Given:
         assert not [one for one in ids if f"/{self.harness.topic}/" in one]
 
 
+FROM_ITS_FORMAT = needs(LIMITED_READS)
+
+
 @pytest.mark.spark
+@pytest.mark.parametrize("protocol", representatives(["transaction", "staged"], {"transaction"}))
+@pytest.mark.parametrize("form", ["write_stream", pytest.param("plugin", marks=FROM_ITS_FORMAT)])
 def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
-    tmp_path: Path, topics: Topics
+    tmp_path: Path, topics: Topics, form: str, protocol: str
 ) -> None:
-    given = Given(topics, tmp_path, plugin=False)
-    killed = given.run("C14=kill@3")
+    """In the plugin form the same format reads and writes."""
+    given = Given(topics, tmp_path, protocol, plugin=form == "plugin")
+    killed = given.killed_at("C14", 3)
     assert killed.killed, killed.output
-    ended = given.run()
-    assert ended.code == 0, ended.output
-    given.verify()
-
-
-@pytest.mark.spark
-@needs(LIMITED_READS)
-def test_a_query_reads_and_writes_by_the_same_format(tmp_path: Path, topics: Topics) -> None:
-    given = Given(topics, tmp_path, plugin=True)
     ended = given.run()
     assert ended.code == 0, ended.output
     given.verify()

@@ -9,10 +9,9 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka import TopicPartition
 from kafka.admin import ConfigResource, ConfigResourceType
 
-from integration.kafka.topics import Topics
+from integration.kafka.topics import EARLIEST, Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from integration.kafka_sink.test_topics import RAW, committed, written
 from twophase.contract.committable import Committable
@@ -60,11 +59,7 @@ class Base(ContractBase):
 
 def begins(harness: KafkaHarness) -> dict[int, int]:
     """The first offset of each partition of the staging topic."""
-    admin = harness.topics.admin
-    [found] = admin.describe_topics([harness.staging])
-    numbers = [one["partition_index"] for one in found["partitions"]]
-    wanted = {TopicPartition(harness.staging, number): -2 for number in numbers}
-    return {at.partition: one.offset for at, one in admin.list_partition_offsets(wanted).items()}
+    return harness.topics.offsets(harness.staging, EARLIEST)
 
 
 def change(topics: Topics, topic: str, **settings: str) -> None:
