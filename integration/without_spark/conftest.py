@@ -11,11 +11,13 @@ from typing import Any
 import pytest
 
 from integration.catalogs import place_of
+from integration.catalogs import server_of as server_of_catalogs
 from integration.without_spark.process import Zygote
-from integration.without_spark.scenario import TOPICS, Scenario
-from twophase.testing.services import MariaDbService, MySqlService, SqlService
+from integration.without_spark.scenario import CATALOGS, SQL, TOPICS, Scenario
+from twophase.testing.services import MariaDbService, MySqlService, Service, SqlService
 
 MakeScenario = Callable[..., Scenario]
+ServerOf = Callable[[str], Service]
 
 
 @pytest.fixture(scope="session")
@@ -32,19 +34,38 @@ def servers(own_mysql: MySqlService, own_mariadb: MariaDbService) -> dict[str, S
 
 
 @pytest.fixture
+def server_of(request: pytest.FixtureRequest) -> ServerOf:
+    """Gives the server of a kind of target that a test may kill."""
+
+    def find(kind: str) -> Service:
+        found: Service
+        if kind in CATALOGS:
+            found = server_of_catalogs(kind.removeprefix("iceberg_"), request)
+        elif kind in TOPICS:
+            found = request.getfixturevalue("own_kafka")
+        else:
+            found = request.getfixturevalue("servers")[kind]
+        return found
+
+    return find
+
+
+@pytest.fixture
 def make_scenario(
     request: pytest.FixtureRequest,
     zygote: Zygote,
-    servers: dict[str, SqlService],
     tmp_path: Path,
 ) -> Iterator[MakeScenario]:
     made: list[Scenario] = []
 
-    def make(kinds: tuple[str, ...], **options: Any) -> Scenario:
+    def make(kinds: tuple[str, ...], *, brokers: str = "", **options: Any) -> Scenario:
         folder = tmp_path / f"scenario-{len(made)}"
         folder.mkdir()
-        has_topic = not TOPICS.keys().isdisjoint(kinds)  # a broker takes seconds to start
-        brokers = request.getfixturevalue("kafka").bootstrap_servers if has_topic else ""
+        # servers take seconds to start
+        has_topic, has_table = (not {*some}.isdisjoint(kinds) for some in (TOPICS, SQL))
+        servers = request.getfixturevalue("servers") if has_table else {}
+        if has_topic and not brokers:
+            brokers = request.getfixturevalue("kafka").bootstrap_servers
         scenario = Scenario(
             zygote,
             servers,

@@ -46,6 +46,8 @@ CATALOGS = {
 }
 TOPICS = {"kafka": KafkaTarget, "staged_kafka": StagedKafkaTarget}
 """The kinds of targets that are topics."""
+SQL = ("mysql", "mariadb")
+"""Those that are tables on a server."""
 
 
 @dataclass(frozen=True)

@@ -19,7 +19,7 @@ from integration.without_spark.process import PlainDriver
 from integration.without_spark.scenario import BATCH, TIMEOUT_S, Scenario, State
 from integration.without_spark.targets import Pieces
 from twophase.errors import FencedError, TargetUnreachableError
-from twophase.testing.services import SqlService
+from twophase.testing.services import Service
 from twophase.testing.sessions import session_of
 
 PIECE = BATCH // source.PARTITIONS
@@ -380,28 +380,36 @@ with a server that is down.
 """
 
 
-def lose_a_server(scenario: Scenario, server: SqlService, point: str) -> None:
+def lose_a_server(scenario: Scenario, server: Service, point: str) -> None:
     """The server of the last sink is killed while a driver is held at a point, and comes back
     when that was noticed.
     """
-    driver = stopped_at(scenario, point)
+    driver = stopped_at(scenario, point, sinks=impatient(scenario, "kafka"))
     server.kill()
     goes_on_without(driver, server.restart)
     ends_whole(scenario, driver, point)
 
 
-IMPATIENT = {"io_timeout": "3 s", "connect_timeout": "3 s", "lock_wait_timeout": "1 s"}
+IMPATIENT = {
+    "mysql": {"io_timeout": "3 s", "connect_timeout": "3 s", "lock_wait_timeout": "1 s"},
+    "kafka": {"request.timeout": "3 s"},
+}
 
 
-def freeze_a_server(scenario: Scenario, server: SqlService, point: str) -> None:
+def impatient(scenario: Scenario, *kinds: str) -> dict[str, dict[str, Any]]:
+    """The sinks; those of some types do not wait long for a server that says nothing."""
+    sinks = {name: target.sink() for name, target in scenario.targets.items()}
+    return {
+        name: sink | (IMPATIENT[sink["type"]] if sink["type"] in kinds else {})
+        for name, sink in sinks.items()
+    }
+
+
+def freeze_a_server(scenario: Scenario, server: Service, point: str) -> None:
     """The same, but the server is stopped, and let go when the driver has given up
     waiting for an answer.
     """
-    driver = stopped_at(
-        scenario,
-        point,
-        sinks={name: target.sink() | IMPATIENT for name, target in scenario.targets.items()},
-    )
+    driver = stopped_at(scenario, point, sinks=impatient(scenario, *IMPATIENT))
     server.suspend()
     goes_on_without(driver, server.resume)
     ends_whole(scenario, driver, point)

@@ -5,6 +5,7 @@ without the product's help.
 from __future__ import annotations
 
 import json
+import time
 import uuid
 from contextlib import closing
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 import pymysql
+from kafka.errors import KafkaError
 from pyiceberg.exceptions import NoSuchTableError
 
 from harness import checker, order_files, workload
@@ -245,7 +247,8 @@ class KafkaTarget:
     """
 
     def __init__(self, brokers: str, job: str) -> None:
-        self._topics = Topics(brokers)
+        self._brokers = brokers
+        self._clients = Topics(brokers)
         name = uuid.uuid4().hex[:12]
         self.topic = self._topics.create(3, f"orders-{name}")
         self.ledger = self._topics.create(2, f"ledger-{name}", {"cleanup.policy": "compact"})
@@ -261,7 +264,7 @@ class KafkaTarget:
     def sink(self) -> dict[str, Any]:
         return {
             "type": "kafka",
-            "kafka.bootstrap.servers": self._topics.servers,
+            "kafka.bootstrap.servers": self._brokers,
             "topic": self.topic,
             "ledger": self.ledger,
             "key": "customer",
@@ -287,6 +290,23 @@ class KafkaTarget:
         self._other.abort_transaction(_KAFKA_TIMEOUT_S)
         del self._other
         self._topics.admin.close()
+
+    @property
+    def _topics(self) -> Topics:
+        """The clients, or new ones: the broker may have been killed since, and has no coordinator
+        at once.
+        """
+        deadline = time.monotonic() + _KAFKA_TIMEOUT_S
+        while True:
+            try:
+                self._clients.admin.describe_transactions([self._canary])
+            except KafkaError as error:
+                if not error.retriable or time.monotonic() >= deadline:
+                    raise
+            else:
+                return self._clients
+            self._clients.admin.close()
+            self._clients = Topics(self._brokers)
 
     def _open(self, states: list[str]) -> list[str]:
         listed = self._topics.admin.list_transactions(state_filters=states)
