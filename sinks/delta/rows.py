@@ -41,8 +41,8 @@ from twophase.sinks.delta.layout import TableLayout
 
 AS_NULL = "would read back as null"
 REFUSED = "TWOPHASE_PARTITION_VALUE"
-"""A marker in the text of the error that Spark raises for a row: before the problem,
-and before the value.
+"""A marker in the text of the error that Spark raises for a row: before the column, before the
+problem, and before the value.
 """
 
 _ESCAPED = "".join(
@@ -277,7 +277,7 @@ def _checked(name: str, value: Column, in_folder_names: bool) -> Column:
             f"makes a folder's name of more than {MAX_NAME_BYTES} bytes",
         )
     shown = F.substring(text, 1, _SHOWN)
-    head, tail = F.lit(f"{REFUSED} partition column {name!r}: "), F.lit(f" {REFUSED} ")
+    head, tail = F.lit(f"{REFUSED} {name} {REFUSED} "), F.lit(f" {REFUSED} ")
     error = F.raise_error(F.concat(head, problem, tail, shown))
     return F.when(problem.isNull(), value).otherwise(error)
 

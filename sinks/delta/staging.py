@@ -30,6 +30,7 @@ from twophase.errors import (
 from twophase.ids import TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
+from twophase.sinks.common.partition_names import as_null_remedy
 from twophase.sinks.delta.ddl import add_columns
 from twophase.sinks.delta.features import refusals
 from twophase.sinks.delta.fence import Fence
@@ -57,10 +58,7 @@ _REJECTED = (
     _OURS,
 )
 
-_AS_NULL_REMEDY = (
-    "write null for it, with nullif(COLUMN, VALUE) in the query or the sink's transform, such as "
-    "nullif(v, ''); or filter these rows before the sink."
-)
+_REMEDY = "correct or filter these rows before the sink, or change the table."
 
 
 class Staging:
@@ -126,11 +124,10 @@ class Staging:
         try:
             actions = begun.write_files(rows, prefix)
         except Exception as error:
-            if reason := _rejection(error):
-                change = "correct or filter these rows before the sink, or change the table."
+            if rejection := _rejection(error):
+                reason, remedy = rejection
                 raise RejectedRowsError(
-                    f"{intent.transaction}: {reason}.",
-                    remedy=_AS_NULL_REMEDY if AS_NULL in reason else change,
+                    f"{intent.transaction}: {reason}.", remedy=remedy
                 ) from error
             raise
         for action in actions:
@@ -193,10 +190,15 @@ def _check_name(action: str, prefix: str) -> None:
         )
 
 
-def _rejection(error: Exception) -> str:
-    """Return why a row was refused; empty if something else went wrong."""
-    found = next((message for message in messages(error) if message.startswith(_REJECTED)), "")
-    if not found.startswith(_OURS):
-        return found and shown(found, _SPARK_SHOWN)
-    problem, _, value = found.removeprefix(_OURS).partition(f" {REFUSED} ")
-    return f"{problem}: {shown(_SQLSTATE.sub('', value))}"
+def _rejection(error: Exception) -> tuple[str, str] | None:
+    """Return why a row was refused, and what to do; None if something else went wrong."""
+    found = next((message for message in messages(error) if message.startswith(_REJECTED)), None)
+    if found is None:
+        return None
+    parts = found.removeprefix(_OURS).split(f" {REFUSED} ", 2)
+    if not found.startswith(_OURS) or len(parts) < 3:
+        return shown(found, _SPARK_SHOWN), _REMEDY
+    column, problem, end = parts
+    value = _SQLSTATE.sub("", end)
+    remedy = as_null_remedy(column, value) if problem == AS_NULL else _REMEDY
+    return f"partition column {column!r}: {problem}: {shown(value)}", remedy
