@@ -20,6 +20,7 @@ from pathlib import Path
 import click
 import pyarrow as pa
 
+from benchmarks.growth import counts, median_at
 from benchmarks.iceberg_tables import new_piece, opened
 from benchmarks.report import Curve, Ratio, Result, table
 from harness.iceberg_places import MetastorePlace, MySqlPlace, Place, RestPlace, SqlitePlace
@@ -42,21 +43,8 @@ _LEFT, _CARED = "as it is", "merged and expired"
 _KINDS = ("sqlite", "mysql", "hive", "rest")
 
 
-def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
-    found = tuple(sorted(int(one) for one in value.split(",")))
-    if found[0] < 1:
-        raise click.BadParameter("give numbers of snapshots, such as 10,100,1000")
-    return found
-
-
 @click.command("iceberg_commit")
-@click.option(
-    "--snapshots",
-    default="10,100,1000",
-    show_default=True,
-    callback=_numbers,
-    help="Commits after which the cost is told.",
-)
+@counts("snapshots")
 @click.option(
     "--catalog",
     type=click.Choice(_KINDS),
@@ -77,7 +65,7 @@ def command(snapshots: tuple[int, ...], catalog: str) -> None:
     ):
         left, _ = _commits(place, snapshots[-1], cares=False)
         cared, expiry_s = _commits(place.elsewhere(), snapshots[-1], cares=True)
-    medians = {number: (_median(left, number), _median(cared, number)) for number in snapshots}
+    medians = {number: (median_at(left, number), median_at(cared, number)) for number in snapshots}
     for number, (one, other) in medians.items():
         shown.add_row(f"{number:,}", f"{1000 * one:.1f}", f"{1000 * other:.1f}")
     first, last = medians[snapshots[0]], medians[snapshots[-1]]
@@ -151,7 +139,3 @@ def _expire(place: Place) -> float:
         if old:
             found.maintenance.expire_snapshots().by_ids(old).commit()
     return time.perf_counter() - began_s
-
-
-def _median(commits_s: Sequence[float], number: int) -> float:
-    return statistics.median(commits_s[max(0, number - max(5, number // 10)) : number])

@@ -1,14 +1,14 @@
 """The cost of phase 2 in the Kafka sink: commits of some pieces, one checkpoint after the other,
 with the look at the fence before each and the mark that stands for its proofs behind it.
 
-    python -m benchmarks kafka_commit --checkpoints 60 --pieces 2
+The topic of the broker has one replica. `tick` is a checkpoint without its rows: all three. The
+median is that of the last tenth of the checkpoints before each number of them, at least five.
 
-The topic of the broker has one replica. `tick` is a checkpoint without its rows: all three.
+    python -m benchmarks kafka_commit --checkpoints 10,100,1000 --pieces 2
 """
 
 from __future__ import annotations
 
-import statistics
 import time
 from collections.abc import Callable
 from contextlib import closing
@@ -20,9 +20,9 @@ import pyarrow as pa
 from kafka import KafkaAdminClient
 from kafka.admin import NewTopic
 
+from benchmarks.growth import counts, median_at
 from benchmarks.launch import new_kafka
-from benchmarks.report import Ratio, Result, table
-from harness.figures import percentile
+from benchmarks.report import Curve, Ratio, Result, table
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, OpenArrowSink, Predecessor, SinkContext
@@ -32,14 +32,13 @@ from twophase.sinks.kafka import KafkaSink
 _SCHEMA = pa.schema([("id", pa.int64())])
 _FIRST = Attempt(1, 1)
 _STEPS = ("fence", "commit", "subsume", "tick")
-_WARM_UP = 5
 
 
 @click.command("kafka_commit")
-@click.option("--checkpoints", default=60, show_default=True, help="Commits that count.")
+@counts("checkpoints")
 @click.option("--pieces", default=2, show_default=True, help="Pieces of each.")
-def command(checkpoints: int, pieces: int) -> None:
-    """Commit pieces of the Kafka sink: milliseconds for each step, and growth."""
+def command(checkpoints: tuple[int, ...], pieces: int) -> None:
+    """A commit to Kafka after 10, 100 and 1,000 checkpoints: milliseconds for each step."""
     with new_kafka() as kafka:
         servers = kafka.bootstrap_servers
         with closing(KafkaAdminClient(bootstrap_servers=servers)) as admin:
@@ -48,19 +47,23 @@ def command(checkpoints: int, pieces: int) -> None:
         context = SinkContext("bench", "orders", _SCHEMA, parallelism=pieces)
         with closing(declared.open(context)) as sink:
             sink.fence(_FIRST)
-            found = _checkpoints(sink, checkpoints + _WARM_UP, pieces)[_WARM_UP:]
-    title = f"{checkpoints} commits of {pieces} pieces"
-    shown = table(title, "step", "p50 ms", "p90 ms", "max ms")
-    for step in _STEPS:
-        took = [one[step] for one in found]
-        told = (statistics.median(took), percentile(took, 0.9), max(took))
+            found = _checkpoints(sink, checkpoints[-1], pieces)
+    columns = (f"p50 ms, {count:,} checkpoints" for count in checkpoints)
+    shown = table(f"A commit of {pieces} pieces", "step", *columns)
+    medians = {
+        step: [median_at([one[step] for one in found], count) for count in checkpoints]
+        for step in _STEPS
+    }
+    for step, told in medians.items():
         shown.add_row(step, *(f"{ms:.1f}" for ms in told))
-    half = len(found) // 2
-    early, late = (
-        statistics.median(one["tick"] for one in part) for part in (found[:half], found[half:])
-    )
-    growth = Ratio("the second half", "the first", late / early, "ms a tick")
-    Result("kafka_commit", [shown], [growth]).show()
+    ticks = medians["tick"]
+    first, last = (f"{count:,} checkpoints" for count in (checkpoints[0], checkpoints[-1]))
+    Result(
+        "kafka_commit",
+        [shown],
+        [Ratio(last, first, ticks[-1] / ticks[0], "ms a tick")],
+        [Curve("ms a tick", "checkpoints", [*zip(checkpoints, ticks, strict=True)])],
+    ).show()
 
 
 def _checkpoints(sink: OpenArrowSink, count: int, pieces: int) -> list[dict[str, float]]:

@@ -48,7 +48,8 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
             lambda name: _run(kafka, name, topic, records, batch_records, partitions),
         )
     measured = f"{records:,} records, batches of {batch_records:,}, {partitions} tasks"
-    compared(_NAME, f"Kafka to Kafka: {measured}", pipelines, warm_up, batch_records).show()
+    title = f"Kafka to Kafka: {measured}"
+    compared(_NAME, title, pipelines, warm_up, batch_records, {_PEER: 1.0}).show()
 
 
 def _run(

@@ -13,7 +13,7 @@ from __future__ import annotations
 import statistics
 import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ from typing import Any
 import click
 import pyarrow as pa
 
+from benchmarks.growth import counts, median_at
 from benchmarks.report import Curve, Ratio, Result, table
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, SinkContext
@@ -35,22 +36,9 @@ Write = Callable[[pa.Table, int], None]
 """Writes rows as the commit of some number."""
 
 
-def _numbers(_: click.Context, __: click.Parameter, value: str) -> tuple[int, ...]:
-    found = tuple(sorted(int(one) for one in value.split(",")))
-    if found[0] < 1:
-        raise click.BadParameter("give numbers of snapshots, such as 10,100,1000")
-    return found
-
-
 @click.command("paimon_commit")
 @click.option("--rows", default=1_000_000, show_default=True, help="Of the one large commit.")
-@click.option(
-    "--snapshots",
-    default="10,100,1000",
-    show_default=True,
-    callback=_numbers,
-    help=f"Commits of {_FEW:,} rows after which the cost is told.",
-)
+@counts("snapshots")
 @click.option("--rounds", default=3, show_default=True, help="Of the large commit.")
 def command(rows: int, snapshots: tuple[int, ...], rounds: int) -> None:
     """A checkpoint into a Paimon table beside pypaimon's own writer. Needs pypaimon."""
@@ -71,7 +59,7 @@ def command(rows: int, snapshots: tuple[int, ...], rounds: int) -> None:
     p50 = {name: statistics.median(found) for name, found in large.items()}
     shown.add_row(f"s, {rows:,} rows (p50)", *(f"{p50[name]:.2f}" for name in writers))
     medians = {
-        name: [(count, _median(found, count)) for count in snapshots]
+        name: [(count, median_at(found, count)) for count in snapshots]
         for name, found in small.items()
     }
     for (count, ours), (_, theirs) in zip(medians[_OURS], medians[_THEIRS], strict=True):
@@ -80,16 +68,18 @@ def command(rows: int, snapshots: tuple[int, ...], rounds: int) -> None:
     Result(
         "paimon_commit",
         [shown],
-        [Ratio(_OURS, _THEIRS, p50[_OURS] / p50[_THEIRS], f"s for {rows:,} rows")],
+        [
+            Ratio(
+                *(_OURS, _THEIRS, p50[_OURS] / p50[_THEIRS], f"s for {rows:,} rows"),
+                goal=1.0,
+                at_most=True,
+            )
+        ],
         [
             Curve(f"ms, {name}", "snapshots", [(count, 1000 * one) for count, one in found])
             for name, found in medians.items()
         ],
     ).show()
-
-
-def _median(commits_s: Sequence[float], count: int) -> float:
-    return statistics.median(commits_s[max(0, count - max(5, count // 10)) : count])
 
 
 def _rows(count: int) -> pa.Table:
