@@ -10,6 +10,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from click.testing import CliRunner
 from pyspark.sql.types import (
     ArrayType,
     BinaryType,
@@ -21,6 +22,7 @@ from pyspark.sql.types import (
 )
 
 from twophase.cli import savepoint
+from twophase.cli.main import main
 from twophase.contract.source import SourceLeg
 from twophase.errors import PreflightError
 from twophase.internals.pyspark_version import NEWEST, OLDEST
@@ -124,6 +126,44 @@ def test_what_needs_a_feature_is_refused_before_anything_else(
     monkeypatch.setattr(module, name, replace(getattr(module, name), since=(9, 0), until=None))
     with pytest.raises(PreflightError, match=r"needs PySpark 9\.0 or newer, and this is"):
         use()
+
+
+SERVER = "{kafka.bootstrap.servers: 'nowhere.invalid:1', subscribe: a, value.format: json}"
+FROM_KAFKA = f"source: {{format: twophase-kafka, schema: 'id long', options: {SERVER}}}"
+FILES = "source: {format: json, schema: 'id long', options: {path: IN}}"
+OUT = "sinks: {out: {type: file, options: {path: OUT}}}"
+TO_DELTA = "sinks: {out: {type: delta, options: {path: OUT}}}"
+COMMANDS: dict[str, tuple[list[str], str]] = {
+    "Source twophase-kafka": (["run", "--available-now", "JOB"], f"{FROM_KAFKA}\n{OUT}"),
+    "The Delta sink": (["run", "--available-now", "JOB"], f"{FILES}\n{TO_DELTA}"),
+    "Rescaling a savepoint": (["savepoint", "rescale", "/nowhere", "--partitions", "3"], ""),
+}
+"""For each feature a command that needs it, and the job file."""
+
+
+def test_each_feature_has_a_command() -> None:
+    assert {*COMMANDS} == {feature.name for feature in FEATURES}
+
+
+@pytest.mark.parametrize(
+    "feature", [one for one in FEATURES if not one.is_here], ids=lambda feature: feature.name
+)
+def test_the_command_says_what_this_version_lacks_and_writes_nothing(
+    tmp_path: Path, feature: Feature
+) -> None:
+    arguments, text = COMMANDS[feature.name]
+    (tmp_path / "in").mkdir()
+    job, out, folder = tmp_path / "job.yaml", tmp_path / "out", tmp_path / "chk"
+    places = {"IN": str(tmp_path / "in"), "OUT": str(out)}
+    for name, place in places.items():
+        text = text.replace(name, place)
+    job.write_text(f"name: orders\n{text}\noptions: {{checkpointLocation: {folder}}}\n")
+    given = [str(job) if one == "JOB" else one for one in arguments]
+    done = CliRunner().invoke(main, given)
+    assert done.exit_code == PreflightError.exit_code, done.output
+    assert f"{feature.name} needs PySpark {feature.versions}, and this is" in done.stderr
+    assert not out.exists()
+    assert not folder.exists()
 
 
 AT = TimestampType()
