@@ -4,7 +4,7 @@ The engine (`twophase.engine.engine`) knows no Spark. It claims, opens, recovers
 watches, restarts and stops. A `Host` runs the micro-batches in between:
 
     Spark       `twophase.spark.job.spark_host`, for `write_stream`
-    plugin      `twophase.spark.plugin.job`, where Spark itself is the loop
+    plugin      `twophase.spark.plugin.host`, where Spark itself is the loop
     plain       `twophase.testing.plain_host`: forked workers, for authors of sinks
     simulated   `verification.simulation`, where time and failures are the seed's
 
