@@ -29,6 +29,7 @@ from twophase.ids import Attempt, Subtask
 from twophase.internals import failpoints
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
 from twophase.sinks.kafka.staged import StagedPieces
+from twophase.sinks.kafka.staged_writer import StagedWriter
 from twophase.sinks.kafka.staging import Place
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, fresh_name, transaction_id
@@ -66,6 +67,10 @@ def change(topics: Topics, topic: str, **settings: str) -> None:
     """Set settings of a topic, by their names with `_` for a dot."""
     wanted = {name.replace("_", "."): value for name, value in settings.items()}
     topics.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, wanted)])
+
+
+def _die(*_: object) -> None:
+    raise KeyboardInterrupt
 
 
 class TestStagedRows(Base):
@@ -473,6 +478,26 @@ class TestProtocolsChange(Base):
 
 
 class TestTheFence(Base):
+    def test_what_a_writer_announced_that_was_killed_before_its_look_is_the_next_start_s(
+        self, harness: KafkaHarness, opened_sink: OpenKafkaSink, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """Behind the last scan of a newer driver, as a task of a zombie is."""
+        writer = opened_sink.writers()(transaction_id(), Subtask(0, 0))
+        writer.write(self.batch([0]))
+        with closing(harness.opened(NEXT_DRIVER)) as newer:
+            assert newer.in_doubt() == []
+            monkeypatch.setattr(StagedWriter, "_closed", _die)
+            with pytest.raises(KeyboardInterrupt):
+                writer.pre_commit()
+            monkeypatch.undo()
+            assert committed(newer, self.piece(newer, 1, NEXT_DRIVER)) == Committed()
+        with closing(harness.opened(Attempt(3, 1))) as next_one:
+            [left] = next_one.in_doubt()
+            assert left.transaction.attempt == FIRST
+            next_one.abort([left])
+            assert next_one.in_doubt() == []
+        assert self.ids_visible() == [1]
+
     def test_a_ledger_that_was_created_again_closes_writers(
         self, harness: KafkaHarness, opened_sink: OpenKafkaSink
     ) -> None:

@@ -298,6 +298,10 @@ def _idle(driver: PlainDriver) -> Any:
 ON = 2
 """Checkpoints that the others take before a stopped driver is let go."""
 WORKERS_ALONE = ("E01", "E02")
+ANNOUNCES_FIRST = "staged_kafka"
+"""Its writers look at the fence behind the announcement of their piece. One that is killed between
+the two, as another has found the fence, leaves it to the next start (decision 0083).
+"""
 
 
 def be_fenced_out(scenario: Scenario, point: str) -> None:
@@ -336,6 +340,9 @@ def others_go_on(scenario: Scenario, zombie: PlainDriver) -> None:
     scenario.finish()
     scenario.verify()
     let_go(scenario, zombie)
+    if ANNOUNCES_FIRST in scenario.kinds:
+        scenario.finish()
+        scenario.verify()
 
 
 def be_fenced_out_at_once(scenario: Scenario, point: str) -> None:
@@ -363,9 +370,15 @@ def let_go(scenario: Scenario, zombie: PlainDriver) -> None:
     assert ended.code == FencedError.exit_code, f"exit code {ended.code}:\n{ended.output}"
     assert "FencedError" in ended.output
     assert scenario.records() == log, f"a trace was left in the log:\n{ended.output}"
-    assert scenario.state() == state, (
-        f"a trace was left: {scenario.state()}, was {state}:\n{ended.output}"
-    )
+    found = scenario.state()
+    if ANNOUNCES_FIRST in scenario.kinds:
+        found, state = without_prepared(found), without_prepared(state)
+    assert found == state, f"a trace was left: {found}, was {state}:\n{ended.output}"
+
+
+def without_prepared(state: State) -> State:
+    """The same but for pieces that are prepared."""
+    return replace(state, targets=tuple(replace(one, prepared=0) for one in state.targets))
 
 
 # -- servers ---------------------------------------------------------------------------------------
