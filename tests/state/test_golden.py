@@ -748,16 +748,18 @@ def test_the_records_of_a_kafka_sink_are_what_they_were() -> None:
     name = f"twophase/out/orders/log/{A}-7-2.3-0.102"
     waiting = {"id": name, "until": 1_700_000_900, "topics": {"other": "Zm9v"}}
     place = Place("twophase-staging-orders-log-0a1b2c3d", "YmFy", 1, 40, 43, 2)
+    piece = Committable(transaction, subtask, target, 3, waiting)
+    staged = replace(piece, handle=place.handle())
     records = {
-        "piece": Committable(transaction, subtask, target, 3, waiting),
-        "staged": Committable(transaction, subtask, target, 3, place.handle()),
+        "piece": piece,
+        "staged": staged,
         "mark": kafka.Mark("out", "orders", "log", A, 7, target),
         "fence": kafka.Fence("out", "orders", "log", 2, 3),
     }
     for file, record in records.items():
         assert kafka.decoded((GOLDEN / "kafka" / file).read_bytes(), file) == record
-    assert name_of("out", records["piece"]) == name
-    assert Place.of(records["staged"]) == place
+    assert name_of("out", piece) == name
+    assert Place.of(staged) == place
 
 
 def test_staged_rows_of_a_kafka_sink_are_what_they_were() -> None:

@@ -7,6 +7,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from harness import damaged_pieces
 from harness.rule_mutants import Mutant
 from tests.sinks.iceberg import (
     others,
@@ -200,7 +201,7 @@ COMMIT = [
         "if False:",
         with_sink(
             protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
-            protocol.change_manifest,
+            damaged_pieces.change_manifest,
             "its SHA-256 differs",
         ),
         "its SHA-256 differs",
@@ -212,7 +213,7 @@ COMMIT = [
         "if False:",
         with_sink(
             protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
-            protocol.cut,
+            damaged_pieces.cut,
             "has 10 bytes",
         ),
         "Committed",
@@ -224,7 +225,7 @@ COMMIT = [
         "if size is None:\n                continue\n                return",
         with_sink(
             protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
-            protocol.drop_file,
+            damaged_pieces.drop_file,
             "is gone",
         ),
         "RetryLater",
@@ -247,7 +248,7 @@ COMMIT = [
         "",
         with_sink(
             protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
-            protocol.cut,
+            damaged_pieces.cut,
             "has 10 bytes",
         ),
         "FileNotFoundError|No such file",
