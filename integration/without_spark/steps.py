@@ -227,6 +227,7 @@ def die_in_commit_behind(scenario: Scenario, point: str) -> None:
             f"the state {state}",
             lambda found: found.decided >= state.decided and found.planned >= state.planned,
         )
+        driver.wait_for(lambda: point in driver.points(), f"the commit at {point}")
         driver.wait_for(_idle(driver), "the driver to have nothing more that it may do")
     finally:
         ended = driver.kill()
