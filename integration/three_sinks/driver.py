@@ -120,8 +120,8 @@ def read(spark: SparkSession, name: str, settings: dict[str, Any]) -> DataFrame:
     """The orders, a micro-batch of two partitions or two files."""
     if "kafka" not in settings:
         return files_driver.read(spark, settings)
-    source = {"group.id": name, "maxRecordsPerTrigger": str(BATCH)}
-    return mysql_driver.read(spark, {**settings["kafka"], "source": source})
+    more = {"source": {"group.id": name}, "records_per_batch": BATCH}
+    return mysql_driver.read(spark, settings["kafka"] | more)
 
 
 def pass_gate(gate: Path, rows: DataFrame) -> DataFrame:

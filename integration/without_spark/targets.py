@@ -250,12 +250,12 @@ class KafkaTarget:
         self._brokers = brokers
         self._clients = Topics(brokers)
         name = uuid.uuid4().hex[:12]
-        self.topic = self._topics.create(3, f"orders-{name}")
-        self.ledger = self._topics.create(2, f"ledger-{name}", {"cleanup.policy": "compact"})
+        self.topic = self._clients.create(3, f"orders-{name}")
+        self.ledger = self._clients.create(2, f"ledger-{name}", {"cleanup.policy": "compact"})
         self._mine = f"/{self.topic}/{job}/"
         self._canary = f"{CANARY}-{name}"
         settings = {"transactional.id": self._canary, "transaction.timeout.ms": 900_000}
-        self._other: Any = self._topics.producer(**settings)
+        self._other: Any = self._clients.producer(**settings)
         self._other.init_transactions(_KAFKA_TIMEOUT_S)
         self._other.begin_transaction()
         self._other.produce(self.ledger, b"untouched", b"theirs", 0)
