@@ -10,6 +10,7 @@ from typing import Any
 from confluent_kafka import KafkaError, KafkaException, Message, Producer
 
 from twophase.internals.redaction import shown
+from twophase.kafka_client.access import tls_remedy
 from twophase.kafka_client.connection import for_librdkafka
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.rows import KafkaRecord
@@ -170,7 +171,8 @@ class Sender:
             raise self._told(first.error, first.topic)
 
     def _heard(self, error: KafkaError) -> None:
-        if error.code() in _REFUSED:
+        # the alert of TLS 1.3 comes behind the handshake, as a failure of the connection
+        if error.code() in _REFUSED or tls_remedy(error.str()):
             self._refusal = error.str()
 
     def _told(self, error: KafkaError, topic: str | None = None) -> SendError:
