@@ -18,6 +18,8 @@ from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.spark_versions import LIMITED_READS
 from twophase.testing.harness import fresh_name
 
+pytestmark = [pytest.mark.part("kafka"), pytest.mark.spark]
+
 _CHECKPOINTS, _BATCH, _PARTITIONS = 3, 200, 2
 _TIMEOUT_S = 600
 
@@ -68,7 +70,6 @@ class Given:
 FROM_ITS_FORMAT = needs(LIMITED_READS)
 
 
-@pytest.mark.spark
 @pytest.mark.parametrize("protocol", representatives(["transaction", "staged"], {"transaction"}))
 @pytest.mark.parametrize("form", ["write_stream", pytest.param("plugin", marks=FROM_ITS_FORMAT)])
 def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
