@@ -130,9 +130,9 @@ def test_what_needs_a_feature_is_refused_before_anything_else(
 
 SERVER = "{kafka.bootstrap.servers: 'nowhere.invalid:1', subscribe: a, value.format: json}"
 FROM_KAFKA = f"source: {{format: twophase-kafka, schema: 'id long', options: {SERVER}}}"
-FILES = "source: {format: json, schema: 'id long', options: {path: IN}}"
-OUT = "sinks: {out: {type: file, options: {path: OUT}}}"
-TO_DELTA = "sinks: {out: {type: delta, options: {path: OUT}}}"
+FILES = "source: {format: json, schema: 'id long', options: {path: FOLDER/in}}"
+OUT = "sinks: {out: {type: file, options: {path: FOLDER/out}}}"
+TO_DELTA = "sinks: {out: {type: delta, options: {path: FOLDER/out}}}"
 COMMANDS: dict[str, tuple[list[str], str]] = {
     "Source twophase-kafka": (["run", "--available-now", "JOB"], f"{FROM_KAFKA}\n{OUT}"),
     "The Delta sink": (["run", "--available-now", "JOB"], f"{FILES}\n{TO_DELTA}"),
@@ -153,17 +153,15 @@ def test_the_command_says_what_this_version_lacks_and_writes_nothing(
 ) -> None:
     arguments, text = COMMANDS[feature.name]
     (tmp_path / "in").mkdir()
-    job, out, folder = tmp_path / "job.yaml", tmp_path / "out", tmp_path / "chk"
-    places = {"IN": str(tmp_path / "in"), "OUT": str(out)}
-    for name, place in places.items():
-        text = text.replace(name, place)
-    job.write_text(f"name: orders\n{text}\noptions: {{checkpointLocation: {folder}}}\n")
+    job = tmp_path / "job.yaml"
+    text = f"name: orders\n{text}\noptions: {{checkpointLocation: FOLDER/chk}}\n"
+    job.write_text(text.replace("FOLDER", str(tmp_path)))
     given = [str(job) if one == "JOB" else one for one in arguments]
     done = CliRunner().invoke(main, given)
     assert done.exit_code == PreflightError.exit_code, done.output
     assert f"{feature.name} needs PySpark {feature.versions}, and this is" in done.stderr
-    assert not out.exists()
-    assert not folder.exists()
+    assert not (tmp_path / "out").exists()
+    assert not (tmp_path / "chk").exists()
 
 
 AT = TimestampType()

@@ -25,12 +25,7 @@ from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.server]
 
 NEWER = Attempt(1, 3)
-FORGETFUL = {
-    "cleanup.policy": "compact",
-    "delete.retention.ms": "0",
-    "min.cleanable.dirty.ratio": "0.01",
-    "segment.bytes": str(1 << 20),
-}
+FORGETFUL = {"cleanup.policy": "compact", "delete.retention.ms": "0"}
 FILLER = [b"x" * 400_000] * 4
 """Of more than a segment."""
 
@@ -151,7 +146,8 @@ def test_a_ledger_that_was_compacted_proves_the_same(topics: Topics, protocol: s
         for partition, end in topics.offsets(ledger, LATEST).items():
             topics.compact(ledger, end, FILLER, partition)
         assert known(sink) == was
-        with closing(harness.new_sink().open(context(harness))) as other:
+        context = SinkContext(JOB, SINK, harness.schema, parallelism=2)
+        with closing(harness.new_sink().open(context)) as other:
             assert known(other) == was
             assert all(isinstance(committed(other, one), AlreadyCommitted) for one in done)
             for one in waiting:
@@ -164,7 +160,3 @@ def test_a_ledger_that_was_compacted_proves_the_same(topics: Topics, protocol: s
 def known(sink: OpenKafkaSink) -> tuple[SinkHistory, list[str], list[Committable]]:
     """What a sink knows by its ledger."""
     return sink.history(), [*sink.committed_pieces(LINEAGE, 2)], [*sink.in_doubt()]
-
-
-def context(harness: KafkaHarness) -> SinkContext:
-    return SinkContext(JOB, SINK, harness.schema, parallelism=2)

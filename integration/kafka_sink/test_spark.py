@@ -38,15 +38,19 @@ class Given:
             values = [json.dumps(one).encode() for one in self.orders[partition::_PARTITIONS]]
             topics.send(source, values, partition)
         self.topics, self.harness, self.runs = topics, KafkaHarness(topics), folder / "runs"
-        servers = {"kafka.bootstrap.servers": topics.servers}
-        target = {"topic": self.harness.topic, "ledger": self.harness.ledger, "key": "customer"}
-        target["protocol"] = protocol
+        sink = {
+            "kafka.bootstrap.servers": topics.servers,
+            "topic": self.harness.topic,
+            "ledger": self.harness.ledger,
+            "key": "customer",
+            "protocol": protocol,
+        }
         self.settings = {
             "servers": topics.servers,
             "topic": source,
             "records_per_batch": _BATCH,
             "location": str(folder / "job"),
-            "sink": servers | target,
+            "sink": sink,
             **more,
         }
 
@@ -67,11 +71,10 @@ class Given:
         assert not [one for one in ids if f"/{self.harness.topic}/" in one]
 
 
-FROM_ITS_FORMAT = needs(LIMITED_READS)
-
-
 @pytest.mark.parametrize("protocol", representatives(["transaction", "staged"], {"transaction"}))
-@pytest.mark.parametrize("form", ["write_stream", pytest.param("plugin", marks=FROM_ITS_FORMAT)])
+@pytest.mark.parametrize(
+    "form", ["write_stream", pytest.param("plugin", marks=needs(LIMITED_READS))]
+)
 def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
     tmp_path: Path, topics: Topics, form: str, protocol: str
 ) -> None:

@@ -576,7 +576,7 @@ def test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_com
     harness: PaimonHarness, sink: OpenPaimonSink, does: Callable[[Path], None], named: str
 ) -> None:
     piece = harness.write(sink, rows(1, 2))
-    [folder] = [path.parent for path in harness.folder.rglob("staged/*/0")]
+    [folder] = harness.staged()
     does(folder)
     [outcome] = committed(sink, piece)
     assert isinstance(outcome, Lost)
