@@ -30,7 +30,8 @@ def reap_orphans() -> None:
     """Wait for children that have ended and that no `Popen` of this process will ask about. Their
     time counts as that of children that were waited for.
     """
-    own = {one.pid for one in gc.get_objects() if isinstance(one, subprocess.Popen)}
+    # not isinstance, which asks a weak proxy's referent for its class: it may be dead
+    own = {one.pid for one in gc.get_objects() if issubclass(type(one), subprocess.Popen)}
     for path in Path("/proc").glob("[0-9]*/stat"):
         stat = _Stat.read(path)
         if stat is not None and stat.parent == os.getpid() and stat.pid not in own:
