@@ -17,7 +17,7 @@ ROOT = Path(__file__).parents[2]
 # A grandchild works, its parent is killed, then it is killed too. Its time belongs to the
 # tree all the same.
 ORPHAN = """
-import os, signal, subprocess, sys, time
+import os, signal, subprocess, sys, time, weakref
 from harness.processes import adopt_orphans, reap_orphans, tree_cpu_s
 WORK = "import time\\nwhile time.process_time() < 0.3: pass\\nprint('done', flush=True)\\ntime.sleep(60)"
 PARENT = "import subprocess, sys; print(subprocess.Popen([sys.executable, '-c', sys.argv[1]]).pid, flush=True); input()"
@@ -33,6 +33,8 @@ parent.kill()
 parent.wait()
 os.kill(worker, signal.SIGKILL)
 if sys.argv[1] == "reap":
+    class Gone: pass
+    dead = weakref.proxy(Gone())  # a garbage collector's list has what libraries leave there
     own = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
     os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
