@@ -140,7 +140,7 @@ def test_each_share_has_as_many_commits() -> None:
         check=True,
     )
     taken = Counter(done.stdout.split())
-    assert {*taken} == {f"{number}/40" for number in range(1, 41)}
+    assert {*taken} == {f"{number}/60" for number in range(1, 61)}
     assert sum(taken.values()) == len(commits)
     assert min(taken.values()) > 0.7 * len(commits) / len(taken)
 
