@@ -34,7 +34,7 @@ parent.wait()
 os.kill(worker, signal.SIGKILL)
 if sys.argv[1] == "reap":
     class Gone: pass
-    dead = weakref.proxy(Gone())  # a garbage collector's list has what libraries leave there
+    dead = weakref.proxy(Gone())  # libraries leave such proxies behind, and reaping meets them
     own = subprocess.Popen([sys.executable, "-c", "raise SystemExit(3)"])
     os.waitid(os.P_PID, own.pid, os.WEXITED | os.WNOWAIT)
     os.waitid(os.P_PID, worker, os.WEXITED | os.WNOWAIT)
