@@ -5,6 +5,7 @@ work in proportion to the number of records, and named with what to do.
 from __future__ import annotations
 
 import datetime as dt
+import itertools
 import json
 import time
 from collections.abc import Callable
@@ -295,6 +296,43 @@ def test_a_topic_without_bad_records_is_parsed_once(monkeypatch: pytest.MonkeyPa
     work = Work(monkeypatch)
     assert len(rows(decoder(), *[values] * BATCHES)) == RECORDS * BATCHES
     assert (work.parses, work.judged) == (BATCHES, 0)
+
+
+def test_records_that_fit_though_not_as_they_are_are_tried_ever_less_often(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    make = FITS["zeros past the sixth digit"]
+    values = [make(i) if i == 7 else record(i) for i in range(100)]
+    clean: list[bytes | None] = [record(i) for i in range(100)]
+    work, each = Work(monkeypatch), decoder()
+    assert len(rows(each, *[values] * 64)) == 6400
+    assert work.parses <= 64 + 7  # a refused try before the batches 0, 2, 6, 14, 30, 46 and 62
+    rows(each, *[clean] * 16)  # as many as may pass before the next try
+    work.bytes = 0
+    rows(each, clean)
+    strict, each = work.bytes, decoder()
+    work.bytes = work.parses = 0
+    rows(each, clean)
+    assert (work.parses, work.bytes) == (1, strict)
+
+
+@pytest.mark.parametrize("of_three", range(3))
+def test_a_timestamp_that_the_cast_refuses_is_read_beside_any_other(of_three: int) -> None:
+    schema = pa.schema([("at", pa.timestamp("us", tz="UTC")), ("local", pa.timestamp("us"))])
+    texts = ["2024-01-01", "2024-01-01 10", "2024-01-01T10:00:00.1230000", None]
+    zoned = [*texts, "2024-01-01T10:00:00.1230000Z", "2024-01-01T10:00:00+0530"]
+    for at, local in itertools.product(zoned, texts):
+        good = {"at": "2024-01-01T10:00:00Z", "local": "2024-01-01T10:00:00"}
+        lines = [good | {"at": at, "local": local} if i == of_three else good for i in range(3)]
+        values: list[bytes | None] = [json.dumps(line).encode() for line in lines]
+        each = JsonDecoder(schema, ITEM, DROP)
+        each.take(Block(values, range(3)))
+        expected = [row_of(value, schema) for value in values]
+        assert list(map(by_value, each.batch().to_pylist())) == list(map(by_value, expected))
+
+
+def by_value(row: dict[str, Any] | None) -> list[str]:
+    return [str(value) for value in (row or {}).values()]
 
 
 @pytest.mark.parametrize("other", ["fits", "bad date", "wrong type", "tombstone", "schema id"])

@@ -28,6 +28,7 @@ _METADATA = {
 _TEXT = b"\t\n\r" + bytes(range(32, 127))
 _MAX_ROWS = 20_000  # pyarrow refuses more than 100,000 at once
 _MAX_BYTES = 4 * 1024 * 1024
+_MOST_SORTED = 16  # batches
 
 
 @dataclass
@@ -117,7 +118,8 @@ class JsonDecoder:
         )
         self._pieces: list[_Piece] = []
         self._rows = self._bytes = 0
-        self._fitted = True
+        self._sort_first = False  # the next batch is sorted without a try to parse it as it is
+        self._refused = self._sorted = 0  # tries in a row that failed, batches sorted since
         self._unfit, self._tombstones = _Dropped(), _Dropped()
 
     @property
@@ -131,7 +133,7 @@ class JsonDecoder:
             field.name: _METADATA[field.name][1](block, self._item) for field in self._metadata
         }
         values, faults = self._cut(block.values) if self._skip else (block.values, {})
-        joined = join(values) if self._fitted and not faults else None
+        joined = None if self._sort_first or faults else join(values)
         if joined is None:
             piece = _Piece(None, [], values, block.offsets, metadata, faults)
             self._bytes += sum(map(len, filter(None, values)))
@@ -158,9 +160,12 @@ class JsonDecoder:
         if len(parts) == len(pieces):
             try:
                 columns = self._parser.parse(b"".join(parts), sum(map(len, pieces)))
-                return self._assemble(columns, pieces)
+                batch = self._assemble(columns, pieces)
             except UNFIT as error:
                 refusal = error
+            else:
+                self._refused = 0
+                return batch
         return self._sort(pieces, refusal)
 
     def notes(self) -> list[str]:
@@ -193,8 +198,12 @@ class JsonDecoder:
         for start, piece in zip(starts, pieces, strict=False):
             faults |= {start + number: fault for number, fault in piece.faults.items()}
         rows, columns = self._parser.sort(values, faults, refusal)
-        # after a batch with bad records, the next one probably has some too
-        self._fitted = not faults and not self._parser.expected and refusal is None
+        if refusal is not None:
+            self._refused, self._sorted = self._refused + 1, 0
+        self._sorted += 1
+        # what one batch has, the next one probably has too; some fit, though not as they are
+        probably_fits = not faults and not self._parser.expected
+        self._sort_first = not probably_fits or self._sorted < min(2**self._refused, _MOST_SORTED)
         if faults:
             offsets = list(itertools.chain.from_iterable(piece.offsets for piece in pieces))
             for number in sorted(faults):

@@ -8,7 +8,6 @@ What msgspec lets pass is still pyarrow's to accept.
 
 from __future__ import annotations
 
-import bisect
 import decimal
 import itertools
 import json
@@ -283,20 +282,22 @@ class RecordCheck:
             if raw is None or (value := bytes(raw))[0] in _TEXT_OR_NULL:
                 continue
             before, _, after = text.partition(key)
-            if after.count(key):
+            if key in after:
                 return None
             blank, _, after = after.partition(value)
             text = b"".join((before, key, blank, _encode(value.decode()), after))
         return text
 
-    def _with_raw_text(self, records: Mapping[int, bytes]) -> Iterable[int]:
+    def _with_raw_text(self, records: Mapping[int, bytes]) -> list[int]:
         """Return the records of which a STRING may be something else; one search for all."""
-        starts = [found.start() for found in self._raw_texts(b"\n".join(records.values()))]
+        texts = records.values()
+        starts = [found.start() for found in self._raw_texts(b"\n".join(texts))]
         if not starts:
-            return ()
-        ends = list(itertools.accumulate([len(text) + 1 for text in records.values()]))
-        numbers = list(records)
-        return dict.fromkeys([numbers[bisect.bisect(ends, start)] for start in starts])
+            return []
+        ends = np.cumsum(np.fromiter(map(len, texts), np.int64, len(texts)) + 1)
+        numbers = np.fromiter(records, np.int64, len(records))
+        found: list[int] = numbers[np.unique(np.searchsorted(ends, starts, "right"))].tolist()
+        return found
 
     def _repeats(self, text: bytes) -> bool:
         """Return whether a field of the schema is given twice."""

@@ -230,14 +230,19 @@ def _convert_time(name: str, array: pa.StringArray, target: pa.DataType) -> pa.A
 
 def _as_the_cast_reads(array: pa.StringArray, target: pa.TimestampType) -> pa.StringArray:
     """Cut zeros past the sixth digit; give a `TIMESTAMP` without a zone the zone UTC."""
-    array = pc.replace_substring_regex(array, pattern=r"(\.\d{6})0+", replacement=r"\1")
+    zone = "" if target.tz is None else _ZONE
+    reads = pc.match_substring_regex(
+        array, pattern=rf"\A.{{10}}(?:[ T][\d:]+(?:\.\d{{1,6}})?{zone})\z"
+    )
+    odd = pc.fill_null(pc.invert(reads), scalar(False))
+    texts = pc.replace_substring_regex(array.filter(odd), pattern=r"(\.\d{6})0+", replacement=r"\1")
     if target.tz is not None:
-        array = pc.replace_substring_regex(array, pattern=r"\A(.{10})\z", replacement=r"\1T00")
-        zoned = pc.match_substring_regex(array, pattern=rf"\d\d{_ZONE}\z")
-        array = pc.if_else(
-            zoned, array, pc.binary_join_element_wise(array, scalar("Z"), scalar(""))
+        texts = pc.replace_substring_regex(texts, pattern=r"\A(.{10})\z", replacement=r"\1T00")
+        zoned = pc.match_substring_regex(texts, pattern=rf"\d\d{_ZONE}\z")
+        texts = pc.if_else(
+            zoned, texts, pc.binary_join_element_wise(texts, scalar("Z"), scalar(""))
         )
-    return array
+    return pc.replace_with_mask(array, odd, texts)
 
 
 def _pattern(target: pa.DataType) -> str:
