@@ -181,22 +181,21 @@ class StagingArea:
         """
         stage = self.stage()
         marks = stage / MARKS
-        pieces = [piece.checkpoint for piece in self.pieces(DONE) if piece.lineage == lineage]
-        proven = max((number for number in pieces if number <= checkpoint), default=-1)
-        if self.marks().get(lineage, -1) < proven:
-            (marks / mark_name(lineage, proven)).touch(mode=0o600)  # empty, so never torn
-            sync(marks)
+        pieces = [piece for piece in self.pieces(DONE) if piece.lineage == lineage]
+        if not pieces:  # they go last, so nothing is left to do
+            return
+        proven = max((one.checkpoint for one in pieces if one.checkpoint <= checkpoint), default=-1)
         highest = self.marks().get(lineage, -1)
+        if highest < proven:
+            (marks / mark_name(lineage, proven)).touch(mode=0o600)  # empty, so never torn
+            highest = proven
+        sync(marks)  # even if it was there: its driver may have died before its own sync
         for name in entries(marks):
             mark = parse_mark(name)
             if mark is not None and mark[0] == lineage and mark[1] < highest:
                 (marks / name).unlink(missing_ok=True)
-        for piece in self.pieces(DONE):
-            if (
-                piece.lineage == lineage
-                and piece.checkpoint <= highest
-                and not _is_newer(stage / DONE / str(piece))
-            ):
+        for piece in pieces:
+            if piece.checkpoint <= highest and not _is_newer(stage / DONE / str(piece)):
                 remove(stage / DONE / str(piece))
 
     def has(self, lineage: str, checkpoint: int) -> bool:

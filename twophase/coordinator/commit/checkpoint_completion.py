@@ -10,7 +10,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 
 from twophase.contract.committable import Committable
@@ -247,30 +247,44 @@ class CheckpointCompleter:
             if current and one.lineage == current.id
         ]
         if current and mine:
-            self._subsume_ancestors(current)
+            ancestors = [*current.ancestors.items()]
+            # A checkpoint behind the first was completed once all ancestors were folded. The parent
+            # again: in a target that was restored from a backup, its proofs are back.
+            self._subsume_in_sinks(ancestors[-1:] if self._has_completed(current) else ancestors)
             for checkpoint in mine:
                 if not newest or checkpoint >= newest.checkpoint:
-                    self._subsume_sinks(current.id, checkpoint)
+                    self._subsume_if_due(current.id, checkpoint)
+
+    def _has_completed(self, lineage: Lineage) -> bool:
+        """Return whether a checkpoint behind the lineage's first was taken through to its end."""
+        return any(
+            one.lineage == lineage.id and one.checkpoint > lineage.first_checkpoint
+            for one in self._log.history.stats
+        )
 
     def _subsume_sinks(self, lineage: str, checkpoint: int) -> None:
         """Let the sinks fold their proofs if that is due: the ancestors' first.
 
-        Only the checkpoint's number tells when: a process may live for one checkpoint only. All
-        before it are committed too. No lineage has a mark alone while an ancestor still has more:
-        `LineageOrder` tells by that which is the older one. Its first checkpoint sees to that, and
-        `catch_up` after a driver that died there.
+        No lineage has a mark alone while an ancestor still has more: `LineageOrder` tells by that
+        which is the older one. Its first checkpoint sees to that, and `catch_up` after a driver
+        that died there.
         """
         [current] = [known for known in self._log.history.lineages if known.id == lineage]
         if checkpoint == current.first_checkpoint:
-            self._subsume_ancestors(current)
+            self._subsume_in_sinks(current.ancestors.items())
+        self._subsume_if_due(lineage, checkpoint)
+
+    def _subsume_if_due(self, lineage: str, checkpoint: int) -> None:
+        """Only the number tells when: a process may live for one checkpoint only. All checkpoints
+        before it are committed too.
+        """
         if (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0:
+            self._subsume_in_sinks([(lineage, checkpoint)])
+
+    def _subsume_in_sinks(self, last: Iterable[tuple[str, int]]) -> None:
+        for lineage, checkpoint in last:
             for sink in self._sinks.values():
                 sink.subsume(lineage, checkpoint)
-
-    def _subsume_ancestors(self, lineage: Lineage) -> None:
-        for ancestor, last in lineage.ancestors.items():
-            for sink in self._sinks.values():
-                sink.subsume(ancestor, last)
 
     def _notify(self, checkpoint: int, gone: Sequence[Decision]) -> None:
         for decision in gone:
