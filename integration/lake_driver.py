@@ -1,8 +1,10 @@
-"""The driver process of a job that writes orders from files to a table of a lake, as a user would
-write it.
+"""The driver process of a job that writes orders from files to tables of lakes and others, as a
+user would write it.
 
     python -m integration.lake_driver '{"orders": ..., "location": ..., "form": "write_stream",
-        "type": ..., "sink": {...}}'
+        "sinks": {"lake": ["iceberg", {...}]}}'
+
+In the plugin form there is one sink.
 """
 
 from __future__ import annotations
@@ -39,10 +41,11 @@ def main(settings: dict[str, Any]) -> None:
 
 def start_job(orders: DataFrame, settings: dict[str, Any]) -> None:
     """By `twophase.write_stream`."""
+    writer = twophase.write_stream(orders, name="orders")
+    for name, (kind, options) in settings["sinks"].items():
+        writer.sink(name, kind, **options)
     (
-        twophase.write_stream(orders, name="orders")
-        .sink("lake", settings["type"], **settings["sink"])
-        .option("checkpointLocation", settings["location"])
+        writer.option("checkpointLocation", settings["location"])
         .trigger(availableNow=True)
         .start()
         .await_termination()
@@ -51,9 +54,10 @@ def start_job(orders: DataFrame, settings: dict[str, Any]) -> None:
 
 def start_query(orders: DataFrame, settings: dict[str, Any]) -> None:
     """By `writeStream`."""
-    options = {key: as_option(value) for key, value in settings["sink"].items()}
+    [(kind, given)] = settings["sinks"].values()
+    options = {key: as_option(value) for key, value in given.items()}
     (
-        orders.writeStream.format(f"twophase-{settings['type']}")
+        orders.writeStream.format(f"twophase-{kind}")
         .options(name="orders", **options)
         .option("checkpointLocation", settings["location"])
         .trigger(availableNow=True)

@@ -1,7 +1,10 @@
-"""A job of Spark from files of orders to a table of a lake, killed in its second commit."""
+"""A job of Spark from files of orders to tables of lakes and others, killed in its second
+checkpoint.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +18,9 @@ IN_COMMIT = "D02"
 FORMS = ("write_stream", "plugin")
 _TIMEOUT_S = 600
 
+Sinks = Mapping[str, tuple[str, Mapping[str, Any]]]
+"""Type and options of each sink, by name."""
+
 
 class LakeDriver(DriverProcess):
     """A process of `integration.lake_driver`."""
@@ -22,14 +28,23 @@ class LakeDriver(DriverProcess):
     module = "integration.lake_driver"
 
 
-def kill_and_run_again(scratch: Path, form: str, kind: str, sink: dict[str, Any]) -> None:
+def kill_and_run_again(
+    scratch: Path,
+    form: str,
+    sinks: Sinks,
+    point: str = IN_COMMIT,
+    hit: int = 2,
+    between: Callable[[], object] = lambda: None,
+) -> None:
     """Write all orders, with a driver that is killed and another one.
 
     Args:
         scratch: a folder for the orders, the job and the logs.
         form: one of `FORMS`.
-        kind: the sink's type.
-        sink: its options.
+        sinks: of the job.
+        point: where it is killed.
+        hit: the time that it is there.
+        between: called when it is dead.
     """
     orders = scratch / "orders"
     orders.mkdir()
@@ -39,11 +54,11 @@ def kill_and_run_again(scratch: Path, form: str, kind: str, sink: dict[str, Any]
         "orders": str(orders),
         "location": str(scratch / "job"),
         "form": form,
-        "type": kind,
-        "sink": sink,
+        "sinks": sinks,
     }
-    driver = LakeDriver(settings, scratch / "runs", held_at([IN_COMMIT], 2))
-    killed = driver.kill_when_at([IN_COMMIT], _TIMEOUT_S)
+    driver = LakeDriver(settings, scratch / "runs", held_at([point], hit))
+    killed = driver.kill_when_at([point], _TIMEOUT_S)
     assert killed.killed, killed.output
+    between()
     ended = LakeDriver(settings, scratch / "runs").wait(_TIMEOUT_S)
     assert ended.code == 0, ended.output

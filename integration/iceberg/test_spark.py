@@ -26,7 +26,7 @@ def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
         "create": True,
         "partition_by": fields,
     }
-    kill_and_run_again(tmp_path, form, "iceberg", sink)
+    kill_and_run_again(tmp_path, form, {"lake": ("iceberg", sink)})
 
     table = harness.table()
     found = table.scan().to_arrow()

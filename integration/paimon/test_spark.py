@@ -24,7 +24,7 @@ def test_a_job_that_is_killed_in_its_second_commit_has_every_order_once(
         "create": True,
         "partition_by": ["kafka_partition"],
     }
-    kill_and_run_again(tmp_path, form, "paimon", sink)
+    kill_and_run_again(tmp_path, form, {"lake": ("paimon", sink)})
 
     verdict = checker.compare(
         order_files.written(COUNT),
