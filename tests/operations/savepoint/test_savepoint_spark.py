@@ -29,6 +29,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
 _PROVIDER = "spark.sql.streaming.stateStore.providerClass"
 _CHANGELOG = "spark.sql.streaming.stateStore.rocksdb.changelogCheckpointing.enabled"
+_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 _CLASS = "org.apache.spark.sql.execution.streaming.state"
 HASHMAP, ROCKSDB = (f"{_CLASS}.{name}StateStoreProvider" for name in ("HDFSBacked", "RocksDB"))
 
@@ -93,18 +94,23 @@ class Moved(Pipeline):
 @pytest.fixture
 def moved(spark: SparkSession, tmp_path: Path) -> Iterator[Moved]:
     yield Moved(spark, tmp_path)
-    for key in (_PROVIDER, _CHANGELOG):
+    for key in (_PROVIDER, _CHANGELOG, _FORMAT):
         spark.conf.unset(key)
 
 
-PLANS = {
-    "stateless": (plain, HASHMAP, False),
-    "windows": (windows, HASHMAP, False),
-    "windows, rocksdb": (windows, ROCKSDB, False),
-    "unique, rocksdb changelog": (unique, ROCKSDB, True),
-    "transformWithState": (counts, ROCKSDB, False),
-    "transformWithState, changelog": (counts, ROCKSDB, True),
-    "joined": (joined, HASHMAP, False),
+_IN_CHANGELOGS, _BY_ID = {_CHANGELOG: "true"}, {_FORMAT: "2"}
+PLANS: dict[str, tuple[Callable[[DataFrame], DataFrame], str, dict[str, str]]] = {
+    "stateless": (plain, HASHMAP, {}),
+    "windows": (windows, HASHMAP, {}),
+    "windows, rocksdb": (windows, ROCKSDB, {}),
+    "windows, versions by id": (windows, ROCKSDB, _BY_ID),
+    "unique, rocksdb changelog": (unique, ROCKSDB, _IN_CHANGELOGS),
+    "unique, changelog, versions by id": (unique, ROCKSDB, _IN_CHANGELOGS | _BY_ID),
+    "transformWithState": (counts, ROCKSDB, {}),
+    "transformWithState, changelog": (counts, ROCKSDB, _IN_CHANGELOGS),
+    "transformWithState, versions by id": (counts, ROCKSDB, _BY_ID),
+    "joined": (joined, HASHMAP, {}),
+    "joined, versions by id": (joined, ROCKSDB, _BY_ID),
 }
 
 
@@ -119,10 +125,14 @@ EXPECTED: dict[str, list[int]] = {
     "stateless": [*range(50)],
     "windows": _WINDOWS,
     "windows, rocksdb": _WINDOWS,
+    "windows, versions by id": _WINDOWS,
     "unique, rocksdb changelog": [*range(15)],
+    "unique, changelog, versions by id": [*range(15)],
     "transformWithState": _COUNTS,
     "transformWithState, changelog": _COUNTS,
+    "transformWithState, versions by id": _COUNTS,
     "joined": [*range(40)],
+    "joined, versions by id": [*range(40)],
 }
 
 
@@ -130,9 +140,9 @@ EXPECTED: dict[str, list[int]] = {
 def test_a_job_goes_on_from_a_savepoint_that_was_moved_as_if_it_had_never_stopped(
     moved: Moved, plan: str
 ) -> None:
-    moved.build, provider, changelog = PLANS[plan]
-    moved.spark.conf.set(_PROVIDER, provider)
-    moved.spark.conf.set(_CHANGELOG, str(changelog).lower())
+    moved.build, provider, more = PLANS[plan]
+    for key, value in {_PROVIDER: provider, **more}.items():
+        moved.spark.conf.set(key, value)
     for _ in range(3):
         moved.add()
     made = moved.root / "made here"
