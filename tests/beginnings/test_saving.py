@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -14,13 +13,22 @@ import pytest
 from harness.beginning_world import BeginningWorld, refused
 from harness.memory_driver import JOB, NOTE
 from harness.savepoint_world import World, killed, older, restoring
+from tests.beginnings.test_stop_with_savepoint import Down
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenArrowSink, OpenSink
-from twophase.errors import LostCommittableError, SavepointError, TargetChangedError
+from twophase.errors import (
+    ConfigError,
+    LostCommittableError,
+    SavepointError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
 from twophase.ids import Subtask, TransactionId
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.rewrite import Lost, RewriteRepair
+from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.make import open_savepoint
+from twophase.state.files.storage import LocalStorage
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -72,6 +80,26 @@ def test_a_savepoint_that_was_not_finished_over_an_older_copy_can_be_restored(
     world.is_exact("again", 4)
 
 
+def test_a_savepoint_that_a_sink_cannot_commit_yet_is_finished_when_it_can_be_reached(
+    world: BeginningWorld,
+) -> None:
+    """A sink was down when I finished the savepoint, and I did not wait for it any longer."""
+    path = unfinished(world)
+    Down.is_up.clear()
+    world.kinds["lake"] = Down
+    context = world.context()
+    context.stopping.set()
+    with pytest.raises(TargetUnreachableError, match="still not committed in every sink") as caught:
+        finish_savepoint(context, open_savepoint(str(path)), LocalStorage(path))
+    assert caught.value.remedy == "try again when they can be reached."
+    assert not open_savepoint(str(path)).is_committed
+    Down.is_up.set()
+    world.finish(path)
+    assert open_savepoint(str(path)).is_committed
+    world.drive(4, "again", **restoring(path, "refuse"))
+    world.is_exact("again", 4)
+
+
 def lose_piece(world: BeginningWorld) -> list[int]:
     """Roll back one prepared piece of `facts`, as somebody might by hand; return its numbers."""
     piece = min((world.root / "facts" / "prepared").iterdir())
@@ -103,6 +131,9 @@ def test_the_loss_of_a_piece_of_a_savepoint_can_be_accepted(
     advised = f"accept-loss JOB.yaml --checkpoint 1 --sink facts --restore {path}{policy_asked}"
     assert caught.value.remedy.endswith(advised)
     assert "repair rewrite" not in caught.value.remedy
+    with pytest.raises(ConfigError, match="checkpoint 1 is not decided") as without:
+        LossRepair(world.context("again", job)).plan(1, "facts")
+    assert "run twophase repair accept-loss with --restore PATH" in without.value.remedy
     repair = LossRepair(world.context("again", job, **asked), world.declared)
     repair.accept(repair.plan(1, "facts"), NOTE)
     world.drive(4, "again", job, **asked)
@@ -283,17 +314,16 @@ def test_a_piece_that_was_written_again_and_comes_back_is_not_noticed_in_another
 def test_a_savepoint_beside_a_sink_that_is_ahead_can_be_restored(
     world: BeginningWorld, point: str
 ) -> None:
-    """The job died while one sink was ahead of the others, and I made a savepoint: it can be
-    restored, or it is refused until the job has caught up.
+    """The job died while one sink was ahead of the others, and I made a savepoint: it is refused
+    until the job has caught up, and can be restored then.
     """
     world.drive(2, **AHEAD)
     assert killed(point, lambda: world.drive(3, **AHEAD))
-    with suppress(SavepointError):
+    with pytest.raises(SavepointError, match="'facts' has or gets checkpoint 2") as caught:
         world.make()
-    path = world.root / "saved"
-    if not path.exists():
-        world.drive(3, **AHEAD)
-        world.make()
+    assert caught.value.remedy == "let the job decide that checkpoint, then try again."
+    world.drive(3, **AHEAD)
+    path = world.make()
     shutil.rmtree(world.root / "job")
     world.drive(5, "again", **restoring(path, "refuse"), **AHEAD)
     world.is_exact("again", 5)

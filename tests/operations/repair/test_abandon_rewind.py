@@ -5,13 +5,16 @@ have, writes nothing twice, and the operator sees what is missing.
 from __future__ import annotations
 
 import re
+import shutil
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from harness.beginning_world import BeginningWorld
-from harness.memory_driver import JOB, NOTE
+from harness.memory_driver import JOB, NOTE, Driver, completed_of, dying, nothing, visible
+from harness.memory_driver import restoring as restoring_of
 from harness.savepoint_world import killed, older, restoring
 from twophase.errors import (
     CheckpointMissingError,
@@ -22,9 +25,12 @@ from twophase.errors import (
 )
 from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
 from twophase.operations.repair.accept_loss import LossRepair
+from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.options.job_options import SinkAhead
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import AbandonedRewind, FenceRecord
 from twophase.state.journal.log import JobLog
+from twophase.testing.memory import MemoryTarget
 
 ALL = [*range(50)]
 TAKEN = [*range(20), *range(40, 50)]
@@ -172,6 +178,21 @@ def test_without_a_rewind_there_is_nothing_to_give_up(world: BeginningWorld) -> 
         give_up(world)
     assert re.match("start the job", caught.value.remedy)
     assert world.history() == before
+    world.drive(3)
+    world.is_exact("job", 3)
+
+
+def test_without_a_rewind_here_the_folder_is_named_in_which_one_has_begun(
+    world: BeginningWorld,
+) -> None:
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    with pytest.raises(StopJobError, match="no rewind has begun") as caught:
+        give_up(world)
+    assert "name that: --begun-in FOLDER" in caught.value.remedy
+    give_up(world, begun_in="again")
+    world.drive(5)
+    assert world.ids() == [TAKEN, ALL]
 
 
 @pytest.mark.parametrize("died", ["A01", "A02"])
@@ -286,6 +307,50 @@ def test_a_folder_that_does_not_know_what_is_taken_back_names_the_way_that_is_le
     assert world.ids() == left
     world.drive(5, begun_in, **restoring(path, "rewind"))
     world.is_exact(begun_in, 5)
+
+
+def test_for_the_folder_in_its_newest_state_the_rewind_is_given_up(world: BeginningWorld) -> None:
+    """An older copy was in its place when I tried to."""
+    world.drive(2)
+    path = world.make()
+    world.copy("job", "backup")
+    world.drive(4)
+    world.copy("job", "newest")
+    world.copy("backup", "job")
+    assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    with pytest.raises(CheckpointMissingError, match="does not know") as caught:
+        give_up(world, begun_in="again")
+    assert caught.value.remedy.startswith("restore the job's folder to its newest state")
+    world.copy("newest", "job")
+    give_up(world, begun_in="again")
+    world.drive(5)
+    assert world.ids() == [TAKEN, ALL]
+
+
+def test_where_the_folder_that_the_job_ran_in_is_gone_the_targets_are_adopted_from(
+    driver: Driver, targets: dict[str, MemoryTarget], folder: Path
+) -> None:
+    """The rewind has begun in a folder of its own, which has no checkpoint to go on from."""
+    driver.run(0)
+    kept = restoring_of(completed_of(folder, 0), committed=True)
+    driver.run(1)
+    new = Driver(folder.with_name("new"), targets)
+    rewind = replace(kept, sink_ahead=SinkAhead.REWIND)
+    dying("S12", lambda: new.coordinator.recover(None, rewind))
+    shutil.rmtree(folder)
+    with pytest.raises(StopJobError, match="nothing in it to go on from") as caught:
+        RewindRepair(Driver(new.folder, targets).coordinator.context).plan()
+    assert "move the folder `log` out of this one, then: twophase repair adopt-from-target" in (
+        caught.value.remedy
+    )
+    (new.folder / "log").rename(folder.with_name("log"))
+    adopting = AdoptionRepair(Driver(new.folder, targets).coordinator.context, nothing)
+    plan = adopting.plan()
+    assert plan.ancestors == {driver.coordinator.lineage.id: 1}
+    adopting.adopt(plan, NOTE)
+    Driver(new.folder, targets).recover().run(0, lambda one: new.write_rows(one, 20))
+    assert visible(targets["facts"]) == [*range(10), *range(20, 30)]
+    assert visible(targets["lake"]) == [*range(30)]
 
 
 def test_a_rewind_of_rows_under_another_name_is_finished_and_not_given_up(

@@ -4,10 +4,13 @@ later hole is hidden by it.
 
 from __future__ import annotations
 
+import json
+import re
 from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
 from harness.memory_driver import (
     JOB,
@@ -23,6 +26,7 @@ from harness.memory_driver import (
 )
 from tests.coordinator.conftest import each, in_part
 from tests.coordinator.recovery.test_restored_target import backup, no_rows_for, restore_target
+from twophase.cli.main import main
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
@@ -78,7 +82,7 @@ def test_nothing_of_an_older_lineage_is_given_up(
     restored.coordinator.begin_lineage(restore.lineage)
     for number in (1, 2):
         restored.run(number)
-    with pytest.raises(ConfigError, match="and so are later ones"):
+    with pytest.raises(ConfigError, match="and later ones are decided"):
         repair(folder, targets).plan(0, "facts")
 
 
@@ -295,6 +299,38 @@ def test_what_is_not_there_is_named_and_nothing_is_touched(
     with pytest.raises(ConfigError):
         repair(folder, targets).plan(checkpoint, sink)
     assert JobLog(LocalStorage(folder), JOB).read() == before
+
+
+@in_part
+def test_what_the_refusals_name_is_given_up(
+    broken: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """I name a wrong sink, then a checkpoint that nobody has decided, then one that is committed:
+    each time I am told where the right name is found.
+    """
+
+    def refusal(checkpoint: int, sink: str) -> str:
+        with pytest.raises(ConfigError) as caught:
+            repair(folder, targets).plan(checkpoint, sink)
+        return caught.value.remedy
+
+    [names] = re.findall("^name one of (.*)\\.$", refusal(1, "elsewhere"))
+    [sink, _] = names.split(", ")
+    assert refusal(7, sink).startswith("`twophase checkpoints FOLDER` lists the decided")
+    shown = CliRunner().invoke(main, ["checkpoints", str(folder), "--json"]).stdout
+    listed = [one["id"] for one in json.loads(shown)["checkpoints"]]
+    assert listed == [0, 1]
+    assert refusal(listed[0], sink) == "pass the checkpoint that the job's error names."
+    with pytest.raises(LostCommittableError) as stopped:
+        another().recover()
+    [(checkpoint, sink)] = re.findall(
+        r"accept-loss JOB\.yaml --checkpoint (\d+) --sink (\w+)", stopped.value.remedy
+    )
+    assert int(checkpoint) == listed[1]
+    repairing = repair(folder, targets)
+    repairing.accept(repairing.plan(int(checkpoint), sink), NOTE)
+    another().recover().run(2)
+    assert visible(targets["facts"]) == [*range(15), *range(20, 30)]
 
 
 @in_part

@@ -32,11 +32,18 @@ from tests.operations.repair.test_accept_loss import repair as accept_loss
 from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.errors import CheckpointMissingError, StopJobError, TargetChangedError
+from twophase.errors import (
+    CheckpointMissingError,
+    LostCommittableError,
+    StopJobError,
+    TargetChangedError,
+)
 from twophase.events import Observers
 from twophase.ids import Attempt, Subtask
 from twophase.internals import failpoints
 from twophase.internals.failpoints import FailpointError
+from twophase.operations.repair import adopt as adopt_module
+from twophase.operations.repair.abandon_rewind import RewindRepair
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import Frozen
 from twophase.options.job_options import JobOptions, SinkAhead
@@ -194,17 +201,24 @@ def test_a_superseded_task_attempt_is_not_committed(
 
 
 def test_two_pieces_of_one_task_of_which_neither_is_proven_are_not_guessed_at(
-    behind: Driver, targets: Targets, folder: Path
+    behind: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     transaction = next(iter(targets["lake"].prepared.values()))[0].transaction
     behind.sinks["lake"].write_direct(transaction, Subtask(1, 900), [{"id": 15}])
-    with pytest.raises(StopJobError, match="nothing tells which of them is decided"):
+    with pytest.raises(StopJobError, match="nothing tells which of them is decided") as caught:
         repair(folder, targets).plan()
     assert len(targets["lake"].prepared) == 2
+    assert "look at their rows, and end the superseded ones by hand" in caught.value.remedy
+    rows = {key: [row["id"] for row in rows] for key, (_, rows) in targets["lake"].prepared.items()}
+    [superseded] = [key for key, ids in rows.items() if ids == [15]]
+    del targets["lake"].prepared[superseded]
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
 def test_a_change_since_the_plan_was_shown_stops_it(
-    behind: Driver, targets: Targets, folder: Path
+    behind: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     repairing = repair(folder, targets)
     plan = repairing.plan()
@@ -213,6 +227,59 @@ def test_a_change_since_the_plan_was_shown_stops_it(
     with pytest.raises(StopJobError, match="has changed since the plan was shown"):
         repairing.adopt(plan, NOTE)
     assert not JobLog(LocalStorage(folder), JOB).read().repairs
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
+def test_a_piece_that_is_lost_while_it_is_adopted_is_told_and_left_out_the_next_time(
+    behind: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Somebody rolls it back when the job has been taken over, before it is committed."""
+
+    def roll_back(point: str) -> None:
+        if point == "R01":
+            targets["lake"].prepared.clear()
+
+    with monkeypatch.context() as patch:
+        patch.setattr(adopt_module, "failpoint", roll_back)
+        with pytest.raises(LostCommittableError, match="Nothing was adopted") as caught:
+            adopt(folder, targets)
+    assert caught.value.remedy == "run the command again: it shows what is there now."
+    with pytest.raises(CheckpointMissingError):
+        another().recover()
+    assert not repair(folder, targets).plan().sinks["lake"].commits
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == list(range(20))
+    assert visible(targets["lake"]) == list(range(15))
+
+
+def test_a_rewind_that_has_begun_is_given_up_before_the_folder_is_adopted(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """The body of the newest checkpoint is gone, so the rewind is not the only thing in the way."""
+    driver.run(0)
+    kept = restoring(completed_of(folder, 0), committed=True)
+    driver.run(1)
+    rewind = replace(kept, sink_ahead=SinkAhead.REWIND)
+    dying("S11", lambda: another().coordinator.recover(None, rewind))
+    remove_body(folder, 1)
+    with pytest.raises(StopJobError, match=r"a rewind to .* has begun, and a sink") as caught:
+        adopt(folder, targets)
+    assert "twophase repair abandon-rewind JOB.yaml. Then run this command again" in (
+        caught.value.remedy
+    )
+    giving_up = RewindRepair(another().coordinator.context)
+    giving_up.abandon(giving_up.plan(), NOTE)
+    adopt(folder, targets)
+    last = another().recover()
+    assert last.coordinator.lineage.start == offsets(1).end
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
 def test_where_the_folder_knows_everything_there_is_nothing_to_adopt(

@@ -170,8 +170,14 @@ def test_nothing_is_written_twice_where_a_backup_has_spark_s_folder_of_an_older_
     assert (plan.lineage, plan.end) == ("", ())
 
 
+@pytest.mark.parametrize("left", [only(NEW), nothing], ids=["the newest lineage", "nothing"])
 def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guessed(
-    in_commit: Driver, targets: Targets, folder: Path, monkeypatch: pytest.MonkeyPatch
+    in_commit: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    left: Frozen,
 ) -> None:
     """As with the folder that the job was restored from elsewhere: it has no more than
     the older lineage.
@@ -183,6 +189,9 @@ def test_where_what_waits_and_spark_s_folder_say_something_else_nothing_is_guess
     assert NEW in caught.value.what
     assert "below spark/; in the plugin form `offsets` beside `metadata`" in caught.value.remedy
     assert len(targets["lake"].prepared) == in_doubt == 2
+    adopt(folder, targets, left)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 
 
 def prepare(target: MemoryTarget, sink: str, lineage: str, number: int, attempt: Attempt) -> None:

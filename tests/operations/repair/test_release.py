@@ -11,6 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.memory_driver import Driver, completed_of, dying, restoring
+from tests.operations.repair.test_adopt import Another
+from tests.operations.repair.test_adopt_ahead import AHEAD
 from tests.sources.conftest import memory
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
@@ -22,7 +25,7 @@ from twophase.internals import failpoints
 from twophase.internals.clock import SystemClock
 from twophase.internals.failpoints import FailpointError
 from twophase.operations.repair.release import ReleaseRepair
-from twophase.options.job_options import JobOptions
+from twophase.options.job_options import JobOptions, SinkAhead
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.spark.folder.planned_release import plan_release
 from twophase.spark.folder.spark_folder import SparkFolder
@@ -236,6 +239,66 @@ def test_nothing_is_given_up_if_it_is_not_as_shown(
     with pytest.raises(StopJobError, match=what):
         world.repairing.release(plan, NOTE)
     assert world.context.log.read() == before
+
+
+def test_what_has_changed_while_the_operator_thought_is_shown_and_released(world: World) -> None:
+    plan = world.repairing.plan(["old"])
+    read_on(world)
+    with pytest.raises(StopJobError, match="has changed since the plan was shown") as caught:
+        world.repairing.release(plan, NOTE)
+    assert caught.value.remedy.endswith("then run the command again.")
+    world.release()
+    world.finish(2)
+    world.start()
+    assert world.planned(3)[1:] == ({"new": 9}, {"old": 5})
+
+
+@pytest.mark.parametrize("can_read", [True, False])
+def test_a_sink_that_is_ahead_is_caught_up_with_or_taken_back_before_the_release(
+    driver: Driver, another: Another, folder: Path, memory: MemoryCluster, can_read: bool
+) -> None:
+    """The other sink is written if the records are still there; otherwise the newest checkpoint is
+    restored with a rewind.
+    """
+    memory.logs = {"new": ("id-new", [Log(0, 9)])}
+    driver.run(0)
+    kept = restoring(completed_of(folder, 0), committed=True)
+    dying("A02", lambda: another(options=AHEAD).recover().run(1))
+
+    def repairing() -> ReleaseRepair:
+        context = another(options=AHEAD).coordinator.context
+        return ReleaseRepair(context, [LEG], lambda lineage: folder / "spark" / lineage)
+
+    with pytest.raises(StopJobError, match="'facts' has checkpoint 1 ahead of the others"):
+        repairing().plan(["old"])
+    started = another(options=AHEAD)
+    if can_read:
+        started.recover().run(1)
+    else:
+        rewind = replace(kept, sink_ahead=SinkAhead.REWIND)
+        started.coordinator.recover(None, rewind)
+        started.coordinator.begin_lineage(rewind.lineage)
+    offsets = folder / "spark" / started.coordinator.lineage.id / "offsets"
+    offsets.mkdir(parents=True)
+    number = 1 if can_read else 0
+    (offsets / str(number)).write_text(f"v1\n{{}}\n{line(5, 3)}")
+    plan = repairing().plan(["old"])
+    assert (plan.checkpoint, len(plan.lost)) == (number, 1)
+    repairing().release(plan, NOTE)
+    restarted = another(options=AHEAD).recover()
+    [release] = restarted.coordinator.context.log.read().repairs
+    assert isinstance(release, Release)
+
+
+def test_a_topic_is_released_when_the_job_file_has_the_source_that_read_it(world: World) -> None:
+    """The one that I gave had another uid, so nothing of it was known as read."""
+    other = replace(LEG, options={**LEG.options, "uid": "another"})
+    with pytest.raises(StopJobError, match="read nothing of old that is missing") as caught:
+        ReleaseRepair(world.context, [other], world.repairing._folder).plan(["old"])
+    assert "give the job file the job's sources, with their uids" in caught.value.remedy
+    world.release()
+    world.start()
+    assert world.planned(2)[2] == {"old": 5}
 
 
 def test_what_is_unread_of_a_topic_may_grow_while_the_operator_thinks(world: World) -> None:

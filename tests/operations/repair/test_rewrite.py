@@ -20,6 +20,7 @@ from harness.memory_driver import (
     decided,
     dying,
     lose,
+    rows,
     visible,
 )
 from tests.coordinator.conftest import each, in_part
@@ -350,16 +351,29 @@ def test_what_is_not_there_is_named_and_nothing_is_touched(
     assert JobLog(LocalStorage(folder), JOB).read() == before
 
 
+@pytest.mark.parametrize("restores", [True, False])
 def test_a_restored_target_has_not_lost_pieces(
-    driver: Driver, targets: Targets, folder: Path
+    driver: Driver, targets: Targets, another: Another, folder: Path, restores: bool
 ) -> None:
     driver.run(0)
     old = backup(targets["facts"])
     driver.run(1)
+    newest = backup(targets["facts"])
     restore_target(targets["facts"], old)
-    with pytest.raises(StopJobError, match="Checkpoints from 1 to 1 are missing"):
+    with pytest.raises(StopJobError, match="Checkpoints from 1 to 1 are missing") as caught:
         rewrite(folder, targets)
     assert not history(folder)
+    assert "restore the target to its previous state, or see what" in caught.value.remedy
+    if restores:
+        restore_target(targets["facts"], newest)
+    else:
+        accepted = accepting(folder, targets)
+        plan = accepted.plan(1, "facts")
+        assert "Checkpoints from 1 to 1 are missing" in plan.gap
+        accepted.accept(plan, NOTE)
+    another().recover().run(2)
+    lacks = set() if restores else {*range(10, 20)}
+    assert visible(targets["facts"]) == [one for one in range(30) if one not in lacks]
 
 
 @in_part
@@ -422,15 +436,44 @@ def test_a_rewrite_that_fails_leaves_nothing_prepared(
 
 @in_part
 def test_pieces_of_a_later_checkpoint_wait_for_what_is_lost(
-    broken: Driver, targets: Targets, folder: Path
+    broken: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:
     """As with `checkpoint.max_concurrent`."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(broken.coordinator, "_make_room", lambda number: None)
         decided(broken, 2)
-    with pytest.raises(StopJobError, match="checkpoint 2 is decided too"):
+    with pytest.raises(StopJobError, match="checkpoint 2 is decided too") as caught:
         rewrite(folder, targets)
     assert not history(folder)
+    assert "go on without the lost pieces of 1 (twophase repair accept-loss)" in caught.value.remedy
+    give_up_and_write_by_hand(folder, targets)
+    another().recover().run(3)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(40))
+
+
+def give_up_and_write_by_hand(folder: Path, targets: Targets) -> None:
+    """The lost piece of checkpoint 1: what is refused to be written again."""
+    losing = accepting(folder, targets)
+    plan = losing.plan(1, "facts")
+    assert plan.rows == 5
+    losing.accept(plan, NOTE)
+    targets["facts"].visible += rows(range(15, 20))
+
+
+def test_pieces_that_a_sink_commits_ahead_of_the_others_are_written_again_by_hand(
+    targets: Targets, another: Another, folder: Path
+) -> None:
+    ahead = {"checkpoint.mode": "at_least_once"}
+    driver = another(options=ahead).recover()
+    driver.run(0)
+    dying("A01", lambda: driver.run(1))
+    lose(targets["facts"], 1, 1)
+    with pytest.raises(StopJobError, match="commits checkpoint 1 ahead of the others") as caught:
+        rewrite(folder, targets)
+    assert "go on without the lost pieces (twophase repair accept-loss)" in caught.value.remedy
+    give_up_and_write_by_hand(folder, targets)
+    another(options=ahead).recover().run(1)
+    exact(targets, another)
 
 
 @in_part

@@ -11,7 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.beginning_world import BeginningWorld
 from harness.memory_driver import ManualClock
+from harness.plain_job import PlainJob
 from harness.savepoint_world import World, killed, next_of
 from tests.state.conftest import snapshot
 from twophase.errors import ConfigError, CorruptRecordError, SavepointError, TwoPhaseError
@@ -192,6 +194,13 @@ def refused(
     return caught.value
 
 
+def restored_as_it_is(world: Partitioned, error: TwoPhaseError) -> None:
+    """What the refusal says is done with the savepoint of the job's one checkpoint."""
+    assert "restore it as it is" in error.remedy
+    world.drive(3, "again", **restoring(world.root / "saved"))
+    world.is_exact("again", 3)
+
+
 def test_state_of_another_backend_is_refused_with_what_to_do(world: Partitioned) -> None:
     world.provider = "HDFSBacked"
     world.drive(2)
@@ -200,13 +209,17 @@ def test_state_of_another_backend_is_refused_with_what_to_do(world: Partitioned)
         world, ConfigError, "only RocksDB state, and .*HDFSBackedStateStoreProvider wrote this one"
     )
     assert "state.backend=rocksdb" in error.remedy
+    restored_as_it_is(world, error)
 
 
 def test_a_savepoint_without_state_has_nothing_to_rescale(world: Partitioned) -> None:
-    world.drive(2)
-    shutil.rmtree(world.spark() / "state")
-    world.make()
-    refused(world, ConfigError, "has no keyed state")
+    plain = BeginningWorld(world.root)
+    PlainJob(plain, 2).run()
+    path = world.make()
+    error = refused(world, ConfigError, "has no keyed state")
+    assert error.remedy.startswith("restore it as it is")
+    PlainJob(plain, 4, "again", restoring(path)).run()
+    assert plain.ids() == [[*range(40)]] * 2
 
 
 @pytest.mark.parametrize("partitions", [-1, 0, 10_001])
@@ -215,13 +228,17 @@ def test_a_number_of_partitions_out_of_range_is_refused(
 ) -> None:
     world.drive(1)
     world.make()
-    refused(world, ConfigError, f"cannot have {partitions} partitions", partitions)
+    error = refused(world, ConfigError, f"cannot have {partitions} partitions", partitions)
+    assert error.remedy == "set --partitions to a number from 1 to 10,000."
+    world.rescale(world.root / "saved", 1, world.root / "new")
+    world.drive(3, "again", **restoring(world.root / "new"))
+    world.is_exact("again", 3)
 
 
 def test_the_same_number_is_refused(world: Partitioned) -> None:
     world.drive(1)
     world.make()
-    refused(world, ConfigError, "already has 2 partitions", 2)
+    restored_as_it_is(world, refused(world, ConfigError, "already has 2 partitions", 2))
 
 
 @pytest.mark.parametrize("output", ["saved", "saved/inside", ""])
@@ -231,6 +248,9 @@ def test_a_new_savepoint_in_the_old_one_or_around_it_is_refused(
     world.drive(1)
     world.make()
     refused(world, ConfigError, "would be inside .*, or contain it", output=output)
+    world.rescale(world.root / "saved", 3, world.root / "elsewhere")
+    world.drive(3, "again", **restoring(world.root / "elsewhere"))
+    world.is_exact("again", 3)
 
 
 @pytest.mark.parametrize("output", ["two words", "100%", "größer", "a:b"])
@@ -238,6 +258,30 @@ def test_a_path_that_spark_would_encode_is_refused(world: Partitioned, output: s
     world.drive(1)
     world.make()
     refused(world, ConfigError, "path of plain characters", output=output)
+    made = world.rescale(world.root / "saved", 3, world.root / "plain")
+    world.drive(3, "again", **restoring(made.rename(world.root / output)))
+    world.is_exact("again", 3)
+
+
+def test_a_rescale_without_room_for_its_copies_is_refused_until_there_is_some(
+    world: Partitioned, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.drive(1)
+    saved = world.make()
+    other, usage = world.root / "other", shutil.disk_usage
+    other.mkdir()
+
+    def is_full(path: Path) -> object:
+        return usage(path) if path == other else shutil._ntuple_diskusage(9, 8, 1)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", is_full)
+        refused(world, SavepointError, "needs about .*, but the disk of .* has only 1 left")
+        on_another_disk = world.rescale(saved, 3, other / "new")
+    for path in (on_another_disk, world.rescale(saved, 3, world.root / "new")):
+        open_savepoint(str(path)).verify()
+    world.drive(3, "again", **restoring(path))
+    world.is_exact("again", 3)
 
 
 def test_one_over_another_savepoint_or_other_files_is_refused(world: Partitioned) -> None:
@@ -264,7 +308,8 @@ def test_an_operator_that_lives_in_one_partition_is_refused(world: Partitioned) 
     world.operator = "globalLimit"
     world.drive(1)
     world.make()
-    refused(world, ConfigError, "globalLimit keeps all its state in one partition")
+    error = refused(world, ConfigError, "globalLimit keeps all its state in one partition")
+    restored_as_it_is(world, error)
 
 
 def test_what_spark_refuses_leaves_nothing(world: Partitioned) -> None:
@@ -275,7 +320,7 @@ def test_what_spark_refuses_leaves_nothing(world: Partitioned) -> None:
     world.repartition = fails  # type: ignore[method-assign]
     world.drive(1)
     world.make()
-    refused(world, SavepointError, "Spark could not repartition .*no 3")
+    restored_as_it_is(world, refused(world, SavepointError, "Spark could not repartition .*no 3"))
 
 
 def test_state_that_is_not_in_all_partitions_afterwards_is_refused(world: Partitioned) -> None:
@@ -288,7 +333,7 @@ def test_state_that_is_not_in_all_partitions_afterwards_is_refused(world: Partit
     world.repartition = forgets  # type: ignore[method-assign]
     world.drive(1)
     world.make()
-    refused(world, SavepointError, "did not write all the state")
+    restored_as_it_is(world, refused(world, SavepointError, "did not write all the state"))
 
 
 # -- kills -----------------------------------------------------------------------------------------

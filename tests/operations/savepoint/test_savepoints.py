@@ -254,8 +254,15 @@ def test_a_bad_savepoint_is_refused_by_name_before_anything_is_written(
     spoil, kind, match = BAD[case]
     world.drive(3)
     path = world.make()
+    original = shutil.copytree(path, world.root / "original")
     spoil(path)
     refused(world, kind, match, path)
+    if path.is_symlink():
+        path.unlink()
+    shutil.rmtree(path, ignore_errors=True)
+    shutil.copytree(original, path)
+    world.drive(5, "again", **restoring(path))
+    world.is_exact("again", 5)
 
 
 def test_a_part_that_is_cut_off_or_changed_anywhere_is_noticed(world: World) -> None:
@@ -300,8 +307,29 @@ def test_no_room_for_the_restore_is_noticed_before_it_begins(
 ) -> None:
     world.drive(2)
     path = world.make()
-    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
-    refused(world, SavepointError, "the disk of .* has 1 left", path)
+    with monkeypatch.context() as patch:
+        patch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 8, 1))
+        refused(world, SavepointError, "the disk of .* has 1 left", path)
+    world.drive(3, "again", **restoring(path))
+    world.is_exact("again", 3)
+
+
+def test_a_restore_goes_on_when_there_is_room_for_spark_s_files(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.drive(2)
+    path = world.make()
+
+    def is_full(folder: Path) -> None:
+        raise OSError(28, "No space left on device", str(folder))
+
+    with monkeypatch.context() as patch:
+        patch.setattr(savepoint_restore, "sync_file_system", is_full)
+        with pytest.raises(SavepointError, match=r"could not be written to .*No space left"):
+            world.drive(3, "again", **restoring(path))
+    assert not [*(world.root / "again" / "spark").iterdir()]
+    world.drive(3, "again", **restoring(path))
+    world.is_exact("again", 3)
 
 
 def full(monkeypatch: pytest.MonkeyPatch, after: int) -> None:
@@ -356,6 +384,7 @@ def test_one_in_the_job_s_own_folder_or_around_it_is_refused(world: World, path:
     world.drive(1)
     with pytest.raises(ConfigError, match="would be inside the job's own folder"):
         world.make(path)
+    open_savepoint(str(world.make("elsewhere"))).verify()
 
 
 def test_a_folder_with_other_files_is_refused(world: World) -> None:
@@ -418,7 +447,13 @@ def test_without_a_path_and_savepoint_dir_the_job_is_not_stopped(world: World) -
     world.drive(1)
     with pytest.raises(ConfigError, match="the savepoint has no path") as caught:
         savepoints_of(world, is_not_stopped).stop(None)
-    assert "savepoint.dir" in caught.value.remedy
+    assert caught.value.remedy == "give a path, or set `savepoint.dir=FOLDER`."
+    given: Any = {"savepoint.dir": str(world.root / "all")}
+    for made in (
+        savepoints_of(world).stop(str(world.root / "given")),
+        savepoints_of(world, **given).stop(None),
+    ):
+        open_savepoint(made).verify()
 
 
 def test_a_second_one_while_one_is_under_way_is_refused_by_its_reason(world: World) -> None:
@@ -501,6 +536,11 @@ def test_nothing_is_disposed_of_that_is_no_savepoint_or_has_other_files_in_it(
     with pytest.raises(ConfigError, match="is not a savepoint"):
         dispose(LocalStorage(world.root / "job"), "the job")
     assert snapshot(world.root) == before
+    (path / "letter").rename(world.root / "letter")
+    dispose(LocalStorage(path), str(path))
+    assert not path.exists()
+    world.drive(2)
+    world.is_exact("job", 2)
 
 
 def test_a_list_says_which_are_usable(world: World) -> None:
@@ -581,6 +621,27 @@ def test_a_kill_while_one_is_finished_leaves_one_that_can_be_finished(
     assert open_savepoint(str(path)).is_committed
     world.drive(5, "again", **restoring(path))
     world.is_exact("again", 5)
+
+
+def test_one_is_finished_again_that_could_not_be_written_to(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, link = unfinished(world), os.link
+
+    def fails(source: Path, target: Path, **given: Any) -> None:
+        if Path(target).is_relative_to(path):
+            raise OSError(30, "Read-only file system", str(target))
+        link(source, target, **given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "link", fails)
+        with pytest.raises(SavepointError, match="that could not be recorded in it") as caught:
+            world.finish(path)
+    assert f"run the same command again once {path} is writable" in caught.value.remedy
+    assert world.ids() == [[*range(30)]] * 2
+    assert not open_savepoint(str(path)).is_committed
+    world.finish(path)
+    assert open_savepoint(str(path)).is_committed
 
 
 def test_one_is_not_finished_in_a_folder_that_does_not_know_it(world: World) -> None:

@@ -387,9 +387,27 @@ def test_a_fork_aborts_and_fences_nothing_of_a_live_original(world: World) -> No
 def test_a_fork_under_the_same_name_is_refused(world: World) -> None:
     path = older(world)
     before = snapshot(world.root)
-    with pytest.raises(ConfigError, match="a fork is a job of another name"):
+    with pytest.raises(ConfigError, match="a fork is a job of another name") as caught:
         world.drive(5, "job", JOB, **restoring(path, "fork"))
     assert snapshot(world.root) == before
+    assert caught.value.remedy.startswith("give the job another name, checkpointLocation and")
+    world.drive(5, "fork", FORK, **restoring(path, "fork"))
+    assert rows_of(world, FORK) == [[*range(20, 50)]] * 2
+    world.drive(5, "job", JOB, **restoring(path, "rewind"))
+    assert rows_of(world, JOB) == [[*range(50)]] * 2
+
+
+def test_a_fork_from_a_checkpoint_is_refused_and_begins_with_a_savepoint(world: World) -> None:
+    world.drive(2)
+    [checkpoint] = (world.root / "job" / "chk").iterdir()
+    (world.root / "fork").mkdir(mode=0o700)
+    before = snapshot(world.root)
+    with pytest.raises(ConfigError, match=r"begins with a savepoint, and .* is none") as caught:
+        world.drive(5, "fork", FORK, **restoring(checkpoint, "fork"))
+    assert snapshot(world.root) == before
+    assert "make a savepoint of the other job" in caught.value.remedy
+    world.drive(5, "fork", FORK, **restoring(world.make(), "fork"))
+    assert rows_of(world, FORK) == [[*range(20, 50)]] * 2
 
 
 @pytest.mark.parametrize("policy", ["refuse", "rewind"])
@@ -401,8 +419,10 @@ def test_a_savepoint_of_another_job_is_refused_and_the_fork_named(
     before = snapshot(world.root)
     with pytest.raises(ConfigError, match="one of job 'orders'") as caught:
         world.drive(5, "fork", FORK, **restoring(path, policy))
-    assert "restore.sink_ahead=fork" in caught.value.remedy
+    assert "set `restore.sink_ahead=fork`" in caught.value.remedy
     assert snapshot(world.root) == before
+    world.drive(5, "fork", FORK, **restoring(path, "fork"))
+    assert rows_of(world, FORK) == [[*range(20, 50)]] * 2
 
 
 def test_a_fork_with_targets_of_its_own_needs_a_finished_savepoint(world: World) -> None:

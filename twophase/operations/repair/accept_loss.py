@@ -274,14 +274,14 @@ class LossRepair:
                 "or no longer kept. Nothing was "
                 "written.",
                 remedy="`twophase checkpoints FOLDER` lists the decided checkpoints. To accept "
-                "the loss of one that only what is restored has: twophase repair accept-loss "
-                "JOB.yaml --restore PATH",
+                "the loss of one that only what is restored has, run twophase repair accept-loss "
+                "with --restore PATH.",
             )
         found = next((decision for decision in named if not decision.committed), named[-1])
         if found.committed and found != history.decisions[-1]:
             raise ConfigError(
                 f"Job {self._context.job!r}: checkpoint {checkpoint} is committed, "
-                "and so are later ones: none of it can be given up. Nothing was written.",
+                "and later ones are decided: none of it can be given up. Nothing was written.",
                 remedy="pass the checkpoint that the job's error names.",
             )
         return found

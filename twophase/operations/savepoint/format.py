@@ -273,7 +273,7 @@ class Savepoint:
             )
         raise ConfigError(
             f"{self.where} is not a savepoint.",
-            remedy="`twophase savepoint list` shows the savepoints.",
+            remedy="`twophase savepoint list FOLDER` lists the savepoints in a folder.",
         )
 
     def _body(self, path: str) -> CompletedCheckpoint:

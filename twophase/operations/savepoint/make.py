@@ -256,9 +256,9 @@ class SavepointMaker:
             raise SavepointError(
                 f"Job {self._job!r}: Spark has not finished micro-batch {number}, whose checkpoint "
                 "is decided, so the state of the plan may be incomplete. Nothing was written.",
-                remedy="if the job is running, wait longer: twophase savepoint create "
-                "--wait 1min. If it has stopped, start it, so that it finishes the micro-batch, "
-                "then stop it with a savepoint.",
+                remedy="if the job is running, wait longer: twophase savepoint create JOB.yaml "
+                "PATH --wait 1min. If it has stopped, start it, so that it finishes the "
+                "micro-batch, then stop it with a savepoint.",
             )
         try:
             header = (folder / "offsets" / str(number)).read_text().split("\n")[1]
