@@ -147,3 +147,7 @@ def test_a_job_one_of_whose_executors_has_another_disk_is_refused(
     check_refusal(job, ended.output)
     assert job.files() == 0
     assert list((job.location / "spark").iterdir()) == []
+    job.location = job.location.with_name("shared")
+    job.location.mkdir(mode=0o700)
+    ended = job.start(ALL_INPUT).wait()
+    assert (ended.code, job.files() > 0) == (0, True), ended.output

@@ -102,8 +102,14 @@ def test_write_stream_is_refused_and_names_the_form_that_the_other_tests_use(
     scenario: ConnectScenario, server: ConnectServer
 ) -> None:
     [job] = scenario.jobs
+    plugin = scenario.settings["jobs"][job]
     scenario.settings["jobs"][job] = {"format": WRITE_STREAM}
     ended = scenario.client(server).wait(TIMEOUT_S)
     assert ended.code == ConfigError.exit_code, ended.output
     assert "belongs to a Spark Connect session" in ended.output
     assert "twophase.register(spark), then df.writeStream.format('twophase-mysql')" in ended.output
+    assert plugin["format"] == "twophase-mysql"
+    scenario.settings["jobs"][job] = plugin
+    scenario.produce(BATCH)
+    scenario.finished(lambda: scenario.client(server).wait(TIMEOUT_S))
+    scenario.verify()

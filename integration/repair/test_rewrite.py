@@ -6,9 +6,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from importlib.metadata import EntryPoint
 from pathlib import Path
 
 import pytest
+import yaml
+from click.testing import CliRunner, Result
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 
@@ -17,6 +20,7 @@ from harness.folder_sink import FolderSink, FolderTarget
 from harness.memory_driver import NOTE
 from harness.selection import representatives
 from integration.kafka.topics import Topics, numbers
+from twophase.cli.main import main
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import (
     ConfigError,
@@ -26,7 +30,7 @@ from twophase.errors import (
     StopJobError,
 )
 from twophase.events import Observers
-from twophase.internals import failpoints
+from twophase.internals import failpoints, sink_entry_points
 from twophase.internals.clock import SystemClock
 from twophase.operations.repair.rewrite import RewritePlan, RewriteRepair
 from twophase.spark.batch.reread import PlanReread
@@ -37,6 +41,7 @@ from twophase.state.files.storage import LocalStorage
 pytestmark = pytest.mark.part("repair")
 
 _TIMEOUT_S = 300
+_FOLDER = EntryPoint("folder", "harness.folder_sink:FolderSink", sink_entry_points.GROUP)
 Plan = Callable[[DataFrame], DataFrame]
 
 
@@ -114,6 +119,28 @@ class Job:
             plan = repairing.plan(checkpoint, "facts")
             repairing.rewrite(plan, NOTE)
         return plan
+
+    def accept_loss(self, checkpoint: int = 0) -> Result:
+        """`twophase repair accept-loss` of what `facts` has lost, said yes to."""
+        job_file = self.root / "job.yaml"
+        options = {"kafka.bootstrap.servers": self.topics.servers, "subscribe": self.topic}
+        sinks = ("facts", "lake")
+        job = {
+            "name": "orders",
+            "source": {"format": "twophase-kafka", "schema": "id long", "options": options},
+            "sinks": {
+                name: {"type": "folder", "options": {"path": str(self.root / name)}}
+                for name in sinks
+            },
+            "options": {"checkpointLocation": str(self.root / "job")},
+        }
+        job_file.write_text(yaml.safe_dump(job))
+        command = ["repair", "accept-loss", str(job_file), "--checkpoint", str(checkpoint)]
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(sink_entry_points, "offered", lambda _: {"folder": _FOLDER})
+            return CliRunner().invoke(
+                main, [*command, "--sink", "facts", "--yes", "--reason", "expired"]
+            )
 
     def ids(self, sink: str) -> list[int]:
         return sorted(row["id"] for row in FolderTarget(self.root / sink).rows())
@@ -195,8 +222,14 @@ def test_records_that_have_expired_cannot_be_written_again(job: Job) -> None:
         OffsetOutOfRangeError, match="their records are gone from the source"
     ) as caught:
         job.rewrite()
-    assert "twophase repair accept-loss" in caught.value.remedy
+    assert "twophase repair accept-loss JOB.yaml, with the same" in caught.value.remedy
     assert job.ids("facts") == list(range(20)), "what was not lost is committed"
+    result = job.accept_loss()
+    assert result.exit_code == 0, result.output
+    job.produce(20)
+    job.run()
+    assert job.ids("facts") == [*range(40), *range(120, 140)]
+    assert job.ids("lake") == sorted([*ALL, *range(20, 40), *range(120, 140)])
 
 
 @pytest.mark.proof
@@ -277,7 +310,12 @@ def test_another_plan_than_the_one_that_wrote_the_checkpoint_is_noticed(job: Job
 def test_a_plan_whose_rows_depend_on_more_than_the_records_is_refused(
     job: Job, plan: Plan, why: str
 ) -> None:
+    job.decide()
+    job.lose(1)
     job.plan = plan
-    with pytest.raises(ConfigError, match=why), job.repairing():
+    with pytest.raises(ConfigError, match=why) as caught, job.repairing():
         pass
-    assert not (job.root / "job" / "log").exists()
+    assert "give the job file that wrote the checkpoint" in caught.value.remedy
+    job.plan = lambda rows: rows
+    job.rewrite()
+    assert job.ids("facts") == job.ids("lake") == ALL

@@ -4,6 +4,7 @@ of each lost piece.
 
 from __future__ import annotations
 
+import shutil
 from dataclasses import replace
 from pathlib import Path
 
@@ -56,10 +57,15 @@ def test_the_time_and_settings_are_those_of_the_micro_batch(noted: Path, form: s
 )
 def test_without_them_nothing_is_written_again(noted: Path, left: str) -> None:
     path = noted / "spark" / LINEAGE / "offsets" / "1"
+    backup = shutil.copytree(path.parents[1], noted / "backup")
     path.write_text(left) if left else path.unlink()
     with pytest.raises(StopJobError, match=f"{path} does not tell its time and settings") as caught:
         batch_header("orders", LocalStorage(noted), CHECKPOINT)
     assert "twophase repair accept-loss" in caught.value.remedy
+    assert "restore Spark's folder of the lineage" in caught.value.remedy
+    shutil.rmtree(path.parents[1])
+    shutil.move(backup, path.parents[1])
+    assert batch_header("orders", LocalStorage(noted), CHECKPOINT) == HEADER
 
 
 def test_a_piece_belongs_to_the_task_that_wrote_it() -> None:

@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 import subprocess
 from dataclasses import replace
 from pathlib import Path
@@ -17,7 +18,9 @@ from tests.spark.plugin.plugin_world import Killed, World
 from tests.spark.sync_tape import SyncTape
 from twophase.errors import DeclinedError, OffsetMismatchError
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
-from twophase.spark.folder.spark_folder import SparkFolder
+from twophase.spark.folder import folder_formats
+from twophase.spark.folder.folder_formats import OFFSET_LOG
+from twophase.spark.folder.spark_folder import RESTORE, SparkFolder
 from twophase.state.checkpoints import replay_guard
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.journal.entries import Decision, Lineage
@@ -241,6 +244,7 @@ def test_the_command_that_deletes_what_a_power_cut_emptied_deletes_that_alone(
     ]
     subprocess.run(command, shell=True, cwd=tmp_path, check=True)
     assert (path.exists(), (tmp_path / "my").exists()) == (False, True)
+    folder_of(world).prepare(newest(world))
 
 
 def test_empty_offsets_of_a_decided_micro_batch_must_come_from_a_backup(world: World) -> None:
@@ -250,6 +254,24 @@ def test_empty_offsets_of_a_decided_micro_batch_must_come_from_a_backup(world: W
         folder_of(world).prepare(newest(world))
     assert "backup" in str(raised.value)
     assert "delete" not in str(raised.value)
+
+
+def test_offsets_in_another_format_are_refused_until_the_folder_is_restored(
+    world: World, tmp_path: Path
+) -> None:
+    world.run(0)
+    backup = shutil.copytree(world.folder, tmp_path / "backup")
+    offsets = world.folder / "offsets" / "0"
+    offsets.write_text(offsets.read_text().replace("v1", "v2", 1))
+    with pytest.raises(OffsetMismatchError, match=r"has format 'v2', not 'v1'") as raised:
+        folder_of(world).offsets(0)
+    assert raised.value.remedy == f"leave `{OFFSET_LOG}=1`, Spark's default, and {RESTORE}"
+    shutil.rmtree(world.folder)
+    backup.rename(world.folder)
+    folder_formats.check("Job 'orders'", {OFFSET_LOG: "1"})
+    assert folder_of(world).offsets(0).end == ('{"next": 10}',)
+    world.run(1)
+    assert world.ids() == world.expected(2)
 
 
 @pytest.mark.parametrize("name", ["metadata", "offsets/0"])

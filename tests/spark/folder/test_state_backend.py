@@ -78,15 +78,28 @@ def test_spark_s_own_settings_win_where_the_job_has_no_option() -> None:
             {"backend": "rocksdb", "incremental": "false"},
             CHANGELOG,
         ),
-        (Session(), {"incremental": "true"}, "state.backend.incremental"),
     ],
 )
-def test_a_contradiction_is_refused_by_name(
+def test_a_contradiction_is_refused_by_name_and_gone_without_either(
     session: Session, given: dict[str, str], named: str
 ) -> None:
     with pytest.raises(ConfigError, match="Nothing was written") as caught:
         wanted(session, **given)
     assert named in str(caught.value)
+    assert caught.value.remedy == "leave out either the option or Spark's setting."
+    assert wanted(Session(), **given)
+    option = "backend" if named == PROVIDER else "incremental"
+    wanted(session, **{key: given[key] for key in given if key != option})
+
+
+def test_incremental_state_is_refused_without_rocksdb() -> None:
+    with pytest.raises(ConfigError, match=r"state\.backend\.incremental applies to") as caught:
+        wanted(Session(), incremental="true")
+    assert caught.value.remedy == (
+        "set `state.backend=rocksdb`, or leave state.backend.incremental out."
+    )
+    assert wanted(Session(), incremental="true", backend="rocksdb")
+    assert wanted(Session()) == {}
 
 
 def header(provider: str | None) -> str:
@@ -100,13 +113,21 @@ def test_a_job_goes_on_with_the_backend_that_it_began_with(noted: str) -> None:
 
 
 def test_another_backend_than_that_of_the_state_is_refused_by_name() -> None:
-    state_backend.check_noted("orders", options(), header(HASHMAP))
-    with pytest.raises(ConfigError, match=r"hashmap wrote the state.*Nothing was written"):
+    with pytest.raises(
+        ConfigError, match=r"hashmap wrote the state.*Nothing was written"
+    ) as caught:
         state_backend.check_noted("orders", options(backend="rocksdb"), header(HASHMAP))
-    with pytest.raises(ConfigError, match=r"com\.example\.Provider wrote the state"):
-        state_backend.check_noted(
-            "orders", options(backend="hashmap"), header("com.example.Provider")
-        )
+    assert caught.value.remedy.startswith("set `state.backend=hashmap`, or leave it out.")
+    for given in ({"backend": "hashmap"}, {}):
+        state_backend.check_noted("orders", options(**given), header(HASHMAP))
+
+
+def test_a_backend_that_no_option_names_needs_none() -> None:
+    noted = header("com.example.Provider")
+    with pytest.raises(ConfigError, match=r"com\.example\.Provider wrote the state") as caught:
+        state_backend.check_noted("orders", options(backend="hashmap"), noted)
+    assert caught.value.remedy.startswith("leave state.backend out.")
+    state_backend.check_noted("orders", options(), noted)
 
 
 def test_a_session_has_its_own_settings_again_after_the_start() -> None:

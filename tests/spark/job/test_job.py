@@ -14,10 +14,13 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+import yaml
+from click.testing import CliRunner
 from pyspark.sql import DataFrame, SparkSession
 
 from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from tests.spark.sync_tape import SyncTape
+from twophase.cli.main import main
 from twophase.contract.listener import InitializationContext, SnapshotContext
 from twophase.contract.sink import SinkContext, WriterFactory
 from twophase.contract.writer import SinkWriter
@@ -343,6 +346,20 @@ def test_a_checkpoint_that_takes_too_long_expires_and_its_tasks_are_gone(
     assert pipeline.ids() == []
 
 
+def test_a_checkpoint_that_has_expired_is_completed_with_a_longer_timeout(
+    pipeline: Pipeline,
+) -> None:
+    def sleepy(timeout: str) -> StreamWriter:
+        frame = pipeline.frame().mapInArrow(slow(4), "id long")
+        return pipeline.writer(frame, options={"checkpoint.timeout": timeout})
+
+    pipeline.add()
+    with pytest.raises(CheckpointExpiredError, match=r"Next: raise checkpoint\.timeout"):
+        pipeline.run(sleepy("1 s"))
+    pipeline.run(sleepy("10 min"))
+    assert pipeline.ids() == list(range(10))
+
+
 @pytest.mark.proof
 def test_stop_in_the_middle_of_a_batch_does_not_count_it_as_done(pipeline: Pipeline) -> None:
     pipeline.add()
@@ -411,6 +428,25 @@ def test_a_stop_with_a_timeout_says_whether_the_job_has_ended(
     assert job.stop(timeout=60)
     assert job.exception() is None
     assert pipeline.ids() == list(range(10))
+
+
+def test_a_stop_with_a_savepoint_is_refused_with_drain_and_done_without(
+    pipeline: Pipeline,
+) -> None:
+    pipeline.add()
+    job = pipeline.writer().start()
+    wait_for(lambda: pipeline.ids() == list(range(10)), "the first rows")
+    drain: Any = True
+    with pytest.raises(ConfigError, match="argument 'drain' is not supported") as caught:
+        job.stop_with_savepoint(str(pipeline.root / "saved"), drain=drain)
+    assert caught.value.remedy == "leave it out: open windows stay in the savepoint."
+    assert job.is_active
+    saved = job.stop_with_savepoint(str(pipeline.root / "saved"))
+    assert job.await_termination(60)
+    pipeline.add()
+    again = {"restore.path": saved, "checkpointLocation": str(pipeline.root / "again")}
+    pipeline.run(pipeline.writer(options=again))
+    assert pipeline.ids() == list(range(20))
 
 
 @pytest.mark.proof
@@ -773,9 +809,23 @@ def test_a_source_whose_offsets_mean_nothing_without_spark_s_folder_is_not_resto
 ) -> None:
     pipeline.add()
     pipeline.run()
-    with pytest.raises(ConfigError, match="FileSource"):
+    with pytest.raises(ConfigError, match="FileSource") as caught:
         pipeline.run(pipeline.writer(options=restoring(pipeline)))
     assert not (pipeline.root / "again" / "log").exists()
+    assert "twophase savepoint create JOB.yaml PATH" in caught.value.remedy
+    job_file, saved = pipeline.root / "job.yaml", pipeline.root / "saved"
+    job = {
+        "name": "orders",
+        "source": {"format": "json", "schema": "id long", "options": {"path": str(pipeline.input)}},
+        "sinks": {"facts": {"type": "file", "options": {"path": str(pipeline.root / "lake")}}},
+        "options": {"checkpointLocation": str(pipeline.root / "job")},
+    }
+    job_file.write_text(yaml.safe_dump(job))
+    result = CliRunner().invoke(main, ["savepoint", "create", str(job_file), str(saved)])
+    assert result.exit_code == 0, result.output
+    pipeline.add()
+    pipeline.run(pipeline.writer(options=restoring(pipeline) | {"restore.path": str(saved)}))
+    assert pipeline.ids() == list(range(20))
 
 
 @pytest.mark.proof

@@ -56,5 +56,10 @@ def test_an_option_that_the_sink_does_not_have_is_named(writer: StreamWriter) ->
 def test_options_beside_a_sink_that_has_its_own_are_refused(writer: StreamWriter) -> None:
     with pytest.raises(
         ConfigError, match=r"cannot combine a FileSink instance with options \(format\)"
-    ):
+    ) as caught:
         writer.sink("lake", FileSink(path="/lake/orders"), format="json")
+    assert caught.value.remedy == "give the options to FileSink(...) itself."
+    writer.sink("lake", FileSink(path="/lake/orders", format="json"))
+    [made] = writer._sinks.values()
+    assert isinstance(made.sink, FileSink)
+    assert made.sink._options.format == "json"

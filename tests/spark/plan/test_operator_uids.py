@@ -92,6 +92,12 @@ def test_two_sources_with_one_uid_are_refused_where_a_lineage_begins() -> None:
         OperatorStates(legs, {}).check_uids()
     with pytest.raises(ConfigError, match="have the uid 'a'"):
         restored(taken([A], LINES["a"]), *legs)
+    with pytest.raises(ConfigError) as caught:
+        OperatorStates(legs, {}).check_uids()
+    assert '.option("uid", ...)' in caught.value.remedy
+    named = [kafka("a", "orders"), kafka("b", "payments")]
+    OperatorStates(named, {}).check_uids()
+    assert restored(taken([A], LINES["a"]), *named) == (LINES["a"], None)
 
 
 def test_two_that_were_there_before_the_check_are_restored_in_order() -> None:

@@ -67,6 +67,17 @@ def test_a_source_without_an_offset_that_would_skip_what_exists_refuses_the_rewi
     assert OperatorStates([A, LATEST], {}).unproven(["1", "2"], SPARK) == []
 
 
+def test_a_kafka_source_that_would_skip_what_exists_begins_at_the_earliest_instead() -> None:
+    def unproven(starting: str) -> list[str]:
+        options = {"subscribe": "orders", "startingOffsets": starting}
+        return OperatorStates([SourceLeg("twophase-kafka", options)], {}).unproven([None], SPARK)
+
+    with pytest.raises(SourceLossError, match="would begin after records") as caught:
+        unproven("latest")
+    assert "`startingOffsets=earliest`" in caught.value.remedy
+    assert len(unproven("earliest")) == 1, "only whether its records are there is unproven"
+
+
 def test_a_source_without_an_offset_that_begins_by_its_options_is_said_to_be_unknown(
     source: Asked,
 ) -> None:

@@ -136,10 +136,16 @@ def test_only_a_class_of_spark_connect_is_one() -> None:
     assert not is_of_connect(SimpleNamespace())
 
 
-def test_what_is_no_session_is_refused() -> None:
-    spark: Any = SimpleNamespace()
-    with pytest.raises(ConfigError, match="SimpleNamespace, not a Spark session"):
-        register(spark)
+@pytest.mark.spark
+def test_what_is_no_session_is_refused(spark: SparkSession) -> None:
+    reader: Any = spark.readStream
+    with pytest.raises(ConfigError, match="DataStreamReader, not a Spark session") as raised:
+        register(reader)
+    assert raised.value.remedy.startswith("call twophase.register(spark) with the session")
+    register(spark)
+    read = spark.readStream.format("twophase-kafka").option("subscribe", "orders")
+    with pytest.raises(Exception, match=r"kafka\.bootstrap\.servers"):
+        read.load()
 
 
 @pytest.fixture

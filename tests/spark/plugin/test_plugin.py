@@ -285,10 +285,13 @@ def test_a_commit_of_the_run_before_is_refused(world: World) -> None:
     world.freeze(0)
     stale = world.write(world.job().plan(), 0)
     plan = world.job().plan()
-    with pytest.raises(FencedError, match="was not planned by the run"):
+    with pytest.raises(FencedError, match="was not planned by the run") as raised:
         world.job().commit(0, stale)
+    assert raised.value.remedy == "leave this run stopped."
     assert world.history().decisions == ()
     assert plan.attempt.generation == 2
+    world.job().commit(0, world.write(plan, 0))
+    assert world.ids() == world.expected(1), "the run that is going on is in no way harmed"
 
 
 def test_a_failed_decision_is_declined(world: World) -> None:

@@ -302,6 +302,30 @@ def test_what_was_adopted_has_to_be_in_the_target_from_then_on(query: Query) -> 
         query.run()
 
 
+def test_an_old_folder_of_spark_is_restored_together_with_the_log(query: Query) -> None:
+    """The target knows of the start that was refused, and the backup does not."""
+    query.run(1)
+    old = shutil.copytree(query.folder, query.root / "old")
+    query.run(2)
+    backup = shutil.copytree(query.folder, query.root / "backup")
+    for name in ("offsets", "commits"):
+        shutil.rmtree(query.folder / name)
+        (old / name).rename(query.folder / name)
+    query.application("second")
+    with pytest.raises(OffsetMismatchError, match="does not match the checkpoint store") as caught:
+        query.run()
+    assert "restore the query's checkpointLocation as a whole" in caught.value.remedy
+    shutil.rmtree(query.folder)
+    backup.rename(query.folder)
+    query.application("third")
+    with pytest.raises(CheckpointMissingError, match="has seen generation") as missed:
+        query.run()
+    assert "twophase repair adopt-from-target JOB.yaml" in missed.value.remedy
+    assert query.repair().exit_code == 0
+    query.run()
+    assert query.ids() == list(range(40))
+
+
 # -- a repair that is not whole --------------------------------------------------------------------
 
 
@@ -510,44 +534,77 @@ def test_a_job_of_write_stream_whose_folder_is_called_like_the_log_is_none_of_th
 
 
 def test_a_query_that_keeps_state_does_not_begin_without_it(query: Query) -> None:
-    lose_log(query)
-    assert query.repair().exit_code == 0
+    query.run(2)
     (query.folder / "ranges").mkdir()  # as the listener does when such a query starts
+    backup = shutil.copytree(query.folder, query.root / "backup")
+    shutil.rmtree(query.log)
+    assert query.repair().exit_code == 0
+    (query.folder / "ranges").mkdir()
     query.application("second")
-    with pytest.raises(ConfigError, match="holds nothing of the state"):
+    with pytest.raises(ConfigError, match="holds nothing of the state") as caught:
         query.run()
+    assert "restore the query's checkpointLocation from one backup" in caught.value.remedy
     assert query.ids() == list(range(20))
+    shutil.rmtree(query.folder)
+    backup.rename(query.folder)
+    query.application("third")
+    with pytest.raises(CheckpointMissingError, match="has seen generation") as missed:
+        query.run()
+    assert "twophase repair adopt-from-target JOB.yaml" in missed.value.remedy
+    assert query.repair().exit_code == 0
+    query.run()
+    assert query.ids() == list(range(30))
 
 
 @pytest.mark.parametrize("is_another", [False, True])
 def test_state_in_spark_s_folder_is_refused_before_anything_is_written(
     query: Query, is_another: bool
 ) -> None:
-    lose_log(query)
+    query.run(2)
     (query.folder / "state" / "0" / "0").mkdir(parents=True)
+    backup = shutil.copytree(query.folder, query.root / "backup")
+    shutil.rmtree(query.log)
     if is_another:
         (query.folder / "metadata").write_text(json.dumps({"id": str(uuid.uuid4())}))
     result = query.repair("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
     assert (result.exit_code, "holds the state" in result.output) == (2, True), result.output
+    assert "restore the job's folder from a backup" in " ".join(result.output.split())
     assert query.history() == History()
+    shutil.rmtree(query.folder)
+    backup.rename(query.folder)
+    query.application("second")
+    query.run()
+    assert query.ids() == list(range(30))
 
 
 def test_a_source_of_files_whose_list_spark_keeps_is_refused(query: Query) -> None:
     query.line = '{{"logOffset":{}}}'
-    lose_log(query)
+    query.run(2)
+    backup = shutil.copytree(query.folder, query.root / "backup")
+    shutil.rmtree(query.log)
     result = query.repair()
     assert (result.exit_code, "a folder of files" in result.output) == (2, True), result.output
+    assert "restore the whole checkpointLocation" in " ".join(result.output.split())
     assert query.history() == History()
+    shutil.rmtree(query.folder)
+    backup.rename(query.folder)
+    query.application("second")
+    query.run()
+    assert query.ids() == list(range(30))
 
 
 def test_the_folder_has_the_setting_that_spark_compares(query: Query) -> None:
     lose_log(query)
     header = query.folder / "offsets" / "2"
-    whole = header.read_text()
-    header.write_text(whole.replace(f'"{PARTITIONS}": "7", ', ""))
+    text = header.read_text()
+    header.write_text(text.replace(f'"{PARTITIONS}": "7", ', ""))
     result = query.repair()
     assert (result.exit_code, "start the query once" in result.output) == (2, True), result.output
-    header.write_text(whole)
+    query.application("second")
+    with pytest.raises(CheckpointMissingError):
+        query.run()
     assert query.repair().exit_code == 0
     _, header_line, line = (query.folder / "offsets" / "0").read_text().split("\n")
     assert (json.loads(header_line)["conf"], line) == ({PARTITIONS: "7"}, '{"next":20}')
+    query.run()
+    assert query.ids() == list(range(30))

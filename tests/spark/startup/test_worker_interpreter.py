@@ -82,4 +82,7 @@ def test_a_python_without_twophase_is_named_at_once(other_python: Path, by: str)
     assert last.startswith(
         f"PreflightError: Spark's workers run {other_python}, which cannot import twophase"
     )
-    assert last.endswith(f"Next: start the driver with PYSPARK_PYTHON={sys.executable}")
+    name, value = last.rpartition("Next: start the driver with ")[2].split("=")
+    assert (name, value) == ("PYSPARK_PYTHON", sys.executable)
+    done = run(other_python, by, **{name: value})
+    assert (done.returncode, done.stdout) == (0, "3\n"), done.stderr

@@ -36,7 +36,10 @@ from twophase.state.files.storage import LocalStorage
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
-_ACCEPT = "go on without these rows: twophase repair accept-loss."
+_ACCEPT = (
+    "go on without these rows: twophase repair accept-loss JOB.yaml, with the same --checkpoint "
+    "and --sink."
+)
 _OTHER_FILE = (
     f"give the job file that wrote the checkpoint, if this is another; otherwise {_ACCEPT}"
 )

@@ -31,6 +31,10 @@ _CLASSES = {
     ),
 }
 _ROCKSDB = _CLASSES[StateBackend.ROCKSDB]
+_SWITCH = (
+    "No tool moves state between backends: to switch, start the job without its state in a new "
+    "checkpointLocation."
+)
 _starting = threading.Lock()
 
 
@@ -82,12 +86,14 @@ def check_noted(job: str, options: JobOptions, header: str) -> None:
     if options.state_backend is None or noted in ("", _CLASSES[options.state_backend]):
         return
     name = _name_of(noted)
+    remedy = f"set `state.backend={name}`, or leave it out. {_SWITCH}"
+    if name == noted:
+        remedy = f"leave state.backend out. {_SWITCH}"
     raise ConfigError(
         f"Job {job!r}: state.backend is {options.state_backend}, but {name} wrote the state that "
         f"the job continues with, and Spark would use {name} whatever is set. "
         "Nothing was written.",
-        remedy=f"set `state.backend={name}`, or leave it out. No tool moves state between "
-        "backends: to switch, start the job without its state in a new checkpointLocation.",
+        remedy=remedy,
     )
 
 
