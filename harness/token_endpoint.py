@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import base64
 import json
+import ssl
 import threading
 import time
 from collections.abc import Iterator
@@ -61,7 +62,7 @@ _HEAD = {"alg": "none"}
 
 
 @contextmanager
-def token_endpoint() -> Iterator[TokenEndpoint]:
+def token_endpoint(tls: ssl.SSLContext | None = None) -> Iterator[TokenEndpoint]:
     """Run one."""
 
     class Handler(BaseHTTPRequestHandler):
@@ -84,6 +85,9 @@ def token_endpoint() -> Iterator[TokenEndpoint]:
 
     server = ThreadingHTTPServer(("127.0.0.1", 0), Handler)
     endpoint = TokenEndpoint(server.server_port)
+    if tls is not None:
+        server.socket = tls.wrap_socket(server.socket, server_side=True)
+        endpoint.url = endpoint.url.replace("http:", "https:")
     thread = threading.Thread(target=server.serve_forever, daemon=True)
     thread.start()
     try:

@@ -14,9 +14,11 @@ from pyspark.sql import SparkSession
 
 import twophase
 from harness.folder_sink import FolderSink, FolderTarget
+from harness.memory_driver import NOTE
 from integration.kafka.topics import Topics
 from integration.repair.test_rewrite import ALL, Job
 from twophase.errors import SourceLossError, StopJobError
+from twophase.operations.repair.accept_loss import LossRepair
 from twophase.spark.job.stream_writer import StreamWriter
 
 
@@ -108,6 +110,28 @@ def shrunk(spark: SparkSession, topics: Topics, folder: Path) -> dict[str, objec
     }
 
 
+def given_up(spark: SparkSession, topics: Topics, folder: Path) -> dict[str, object]:
+    """A piece of the first micro-batch is lost: return what a rewrite says, and what the job has
+    when its rows were given up, as that says.
+    """
+    topic = topics.create(2, f"{folder.name}-begun")
+    job = SparkKafkaJob(spark, topics, folder / "begun", topic)
+    job.group = f"{topic}-group"
+    job.produce(0)
+    job.decide()
+    job.lose(0)
+    try:
+        job.rewrite(0)
+    except StopJobError as error:
+        said = str(error)
+    with job.repairing() as repairing:
+        loss = LossRepair(repairing._context)
+        loss.accept(loss.plan(0, "facts"), NOTE)
+    job.produce(20)
+    job.run()
+    return {"said": said, "facts": job.ids("facts"), "lake": job.ids("lake")}
+
+
 def main(servers: str, topic: str, group: str, folder: str) -> None:
     """Print what has become of the job as JSON."""
     spark = (
@@ -135,6 +159,7 @@ def main(servers: str, topic: str, group: str, folder: str) -> None:
             refused = str(error)
         answer: dict[str, object] = {"lag": lag, "refused": refused, "ranges": [*ranges]}
         answer |= shrunk(spark, topics, Path(folder))
+        answer["begun"] = given_up(spark, topics, Path(folder))
         print(json.dumps(answer))  # noqa: T201 the answer
 
 

@@ -278,6 +278,12 @@ def test_a_broker_that_asks_for_a_certificate_says_which_option_names_it(
 ) -> None:
     given = certificate(broker, secrets)
     without = {key: given[key] for key in given if "certificate" not in key and ".key" not in key}
-    job = Job(reader_of(without, topics.create(), "auto"))
-    refused = refusal(job.plan, r"set kafka\.ssl\.certificate\.location")
+    topic = topics.create()
+    refused = refusal(
+        Job(reader_of(without, topic, "auto")).plan, r"set kafka\.ssl\.certificate\.location"
+    )
     assert isinstance(refused, PreflightError)
+    topics.send(topic, [b"x"])
+    job = Job(reader_of(given, topic, "auto"))
+    job.go_on()
+    assert job.read == [0]

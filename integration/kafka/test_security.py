@@ -5,6 +5,10 @@ refused, and no secret is anywhere.
 from __future__ import annotations
 
 import json
+import os
+import socket
+import subprocess
+import sys
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -13,7 +17,9 @@ import pytest
 from pyspark.sql.types import LongType, StructField, StructType
 
 from harness.spark_features import needs
+from harness.tcp_proxy import Switchboard
 from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
+from integration.cluster.cluster import Cluster
 from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka, secure_kafka
 from integration.kafka.topics import Topics
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
@@ -22,6 +28,7 @@ from twophase.sources.kafka import GroupOffsets, KafkaDataSource
 from twophase.sources.kafka.data_source import KafkaStreamReader
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
+from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = [pytest.mark.part("kafka"), needs(LIMITED_READS)]
 
@@ -113,9 +120,31 @@ def test_a_wrong_password_is_refused(
 
 
 def test_another_authority_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
-    assert "certificate verify failed" in refused(
-        options | {"kafka.ssl.ca.location": str(broker.other_ca)}
-    )
+    said = refused(options | {"kafka.ssl.ca.location": str(broker.other_ca)})
+    assert "certificate verify failed" in said
+    assert "set kafka.ssl.ca.location to the authority of the brokers' certificates" in said
+    ends(reader_of(options | {"kafka.ssl.ca.location": str(broker.ca)}))
+
+
+@pytest.mark.parametrize("sasl", [True, False], ids=["with a password", "without"])
+def test_brokers_that_can_be_reached_again_are_read_by_the_next_start(
+    options: dict[str, str], broker: SecureKafka, sasl: bool
+) -> None:
+    if not sasl:
+        options = {key: options[key] for key in options if not key.startswith("kafka.")}
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = server.getsockname()[1]
+    host, _, port = (broker.sasl if sasl else broker.plain).partition(":")
+    with Switchboard(host, nobody) as proxy:
+        options |= {
+            "kafka.bootstrap.servers": f"127.0.0.1:{proxy.port}",
+            "request.timeout": "2 s",
+        }
+        said = refused(options)
+        assert "check that the brokers run and can be reached" in said
+        assert ("and user and password: a broker may close" in said) is sasl
+        proxy.lead_to(int(port))
+        ends(reader_of(options | {"request.timeout": "30 s"}))
 
 
 @pytest.mark.proof
@@ -131,6 +160,9 @@ def test_a_listener_without_tls_is_named(options: dict[str, str], broker: Secure
     said = refused(options | {"kafka.bootstrap.servers": broker.plain})
     assert f"No Kafka broker answers at {broker.plain}: what answers there speaks Kafka" in said
     assert "set kafka.security.protocol to PLAINTEXT or SASL_PLAINTEXT" in said
+    plain = {key: options[key] for key in options if not key.startswith("kafka.")}
+    plain |= {"kafka.bootstrap.servers": broker.plain, "kafka.security.protocol": "PLAINTEXT"}
+    ends(reader_of(plain))
 
 
 def test_a_listener_with_tls_is_named(options: dict[str, str], broker: SecureKafka) -> None:
@@ -138,6 +170,7 @@ def test_a_listener_with_tls_is_named(options: dict[str, str], broker: SecureKaf
     said = refused(plain | {"kafka.security.protocol": "SASL_PLAINTEXT"})
     assert f"No Kafka broker answers at {broker.sasl}: what answers there speaks TLS" in said
     assert "set kafka.security.protocol to SSL or SASL_SSL" in said
+    ends(reader_of(options | {"kafka.security.protocol": "SASL_SSL"}))
 
 
 @pytest.mark.parametrize("wrong", ["authority", "name", "password", "plain"])
@@ -163,6 +196,52 @@ def test_librdkafka_refuses_the_same(
             consumer.list_topics(timeout=2)
     finally:
         consumer.close()
+
+
+# -- executors of their own ------------------------------------------------------------------------
+
+_PROGRAM = """
+import json, sys
+from pyspark.sql import SparkSession
+import twophase
+
+options, folder = json.loads(sys.argv[1]), sys.argv[2]
+spark = SparkSession.builder.getOrCreate()
+twophase.register(spark)
+rows = spark.readStream.format("twophase-kafka").options(**options).load()
+query = rows.writeStream.format("parquet").trigger(availableNow=True)
+query.option("checkpointLocation", f"{folder}/job").start(f"{folder}/rows").awaitTermination()
+print(spark.read.parquet(f"{folder}/rows").count())
+"""
+
+
+@pytest.mark.proof
+def test_executors_on_other_machines_get_the_secret_that_is_set_for_them(
+    options: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.delenv("SOURCE_PASSWORD")
+    cluster = Cluster(tmp_path, workers=1)
+
+    def run(conf: dict[str, str]) -> str:
+        settings = {"spark.master": cluster.master, "spark.ui.enabled": "false"}
+        environment = spark_environment(cluster.conf | settings | conf)
+        done = subprocess.run(
+            [sys.executable, "-c", _PROGRAM, json.dumps(options), str(tmp_path)],
+            env=os.environ | environment | {"SOURCE_PASSWORD": PASSWORD},
+            capture_output=True,
+            text=True,
+            timeout=300,
+            check=False,
+        )
+        return done.stdout or done.stderr
+
+    try:
+        said = run({})
+        assert "the environment variable 'SOURCE_PASSWORD', which is not set" in said
+        assert "with spark.executorEnv, for the executors." in said
+        assert run({"spark.executorEnv.SOURCE_PASSWORD": PASSWORD}) == "10\n"
+    finally:
+        cluster.stop()
 
 
 # -- tokens ----------------------------------------------------------------------------------------

@@ -7,6 +7,7 @@ from __future__ import annotations
 import datetime as dt
 import json
 import os
+import socket
 import subprocess
 import sys
 import threading
@@ -14,6 +15,7 @@ import time
 from pathlib import Path
 from typing import Any
 
+import kafka.codec
 import pyarrow as pa
 import pytest
 from pyspark.errors import StreamingQueryException
@@ -23,6 +25,7 @@ from pyspark.sql.types import IntegerType, LongType, StringType, StructField, St
 import twophase
 from harness.selection import representatives
 from harness.spark_features import needs
+from harness.tcp_proxy import Switchboard
 from integration.kafka.topics import Topics, numbers
 from twophase.errors import (
     BadRecordError,
@@ -298,6 +301,24 @@ def test_wrong_options_are_named_when_the_stream_is_loaded(
     assert isinstance(carried(caught.value), ConfigError)
 
 
+@pytest.mark.spark
+def test_a_read_without_a_schema_and_one_that_is_no_stream_say_what_to_call(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b'{"id":1}', b'{"id":2}'])
+    reader = stream(spark, topics, topic, value__format="json")
+    with pytest.raises(Exception, match=r"Next: call \.schema\(\.\.\.\) before \.load\(\)"):
+        reader.load()
+    batch = spark.read.format("twophase-kafka").schema("id BIGINT")
+    batch.option("kafka.bootstrap.servers", topics.servers).option("subscribe", topic)
+    with pytest.raises(
+        Exception, match=r"Next: use spark\.readStream, with \.trigger\(availableNow=True\)"
+    ):
+        batch.option("value.format", "json").load().collect()
+    assert [row.id for row in collect(reader.schema("id BIGINT").load(), tmp_path)] == [1, 2]
+
+
 MODES = {
     "earliest": {"startingOffsets": "earliest"},
     "latest": {"startingOffsets": "latest"},
@@ -461,6 +482,44 @@ def test_both_engines_read_the_same(topics: Topics) -> None:
         read.append(pa.Table.from_batches(batches).combine_chunks())
     assert read[0].num_rows == 1003
     assert read[0].equals(read[1])
+
+
+def test_records_whose_codec_is_not_installed_are_read_once_it_is(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    topic = topics.create()
+    with_codec = topics.producer(**{"compression.type": "zstd"})
+    for number in numbers(0, 10):
+        with_codec.produce(topic, number)
+    with_codec.flush()
+    stream = Stream(topics, topic, fetch__engine="kafka-python")
+    start, end = stream.first()
+    with monkeypatch.context() as without:
+        without.setattr(kafka.codec, "zstd", None)
+        with pytest.raises(SourceUnavailableError, match="failed at offset 0") as caught:
+            stream.read(start, end)
+    assert "check the brokers' logs and the installed codecs" in caught.value.remedy
+    assert stream.read(start, end) == list(range(10))
+
+
+def test_a_read_that_reaches_no_broker_from_its_executor_begins_once_it_does(
+    topics: Topics,
+) -> None:
+    topic = topics.create()
+    topics.send(topic, numbers(0, 10))
+    host, _, port = topics.servers.partition(":")
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        nobody = server.getsockname()[1]
+    with Switchboard(host, int(port)) as proxy:
+        servers = {"kafka.bootstrap.servers": f"127.0.0.1:{proxy.port}"}
+        stream = Stream(topics, topic, fetch__engine="kafka-python", **servers)
+        start, end = stream.first()  # the driver's connection leads to the broker itself by now
+        proxy.lead_to(nobody)
+        with pytest.raises(SourceUnavailableError, match="cannot begin") as caught:
+            stream.read(start, end)
+        assert "that the brokers can be reached from the executors" in caught.value.remedy
+        proxy.lead_to(int(port))
+        assert stream.read(start, end) == list(range(10))
 
 
 def raw_reader(options: dict[str, str]) -> KafkaStreamReader:

@@ -55,6 +55,12 @@ def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost
     newest = read_checkpoints(str(tmp_path / "job")).entries[-1].body
     assert newest is not None
     assert offsets_of(newest) == [("kafka", [{topic: {"0": 80, "1": 80}}])]
+    begun, numbers = said["begun"], [*range(40), *range(100, 140)]
+    assert "was first read in this micro-batch" in begun["said"]
+    assert "give up these rows: twophase repair accept-loss" in begun["said"]
+    assert begun["lake"] == numbers
+    left = [one for one in numbers if one % 100 >= 20]
+    assert begun["facts"] in ([*range(20), *left], [*left[:20], *range(100, 120), *left[20:]])
     for name, kept in (("assign", [0]), ("left", [0, 100, 7]), ("expired", [0, 100])):
         found = said[name]
         assert "have been deleted" in found["said"]

@@ -27,9 +27,12 @@ def test_brokers_without_topic_ids_are_refused_with_a_way_to_read_from_them(
         _topics([TOPIC | given])
     for way in ("KIP-516", "Apache Kafka 2.8", "Redpanda before 25.2"):
         assert way in caught.value.remedy
-    assert "with Spark's own source, format: kafka" in caught.value.remedy
+    assert "with Spark's own source, format: kafka, without group.id" in caught.value.remedy
     options = {"kafka.bootstrap.servers": "broker:9092", "subscribe": "orders"}
-    SparkKafkaSource().check_options(SourceLeg("kafka", options))  # asks the brokers for nothing
+    leg = SourceLeg("kafka", options)
+    SparkKafkaSource().check_options(leg)
+    SparkKafkaSource().notify_committed(leg, '{"orders":{"0":5}}')  # asks the brokers for nothing
+    assert _topics([TOPIC | {"topic_id": "4f2a"}])
 
 
 def test_a_topic_with_an_id_is_known_by_it() -> None:

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
 
 import pytest
 
 from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
+from tests.sinks.mysql.client.fake_server import Authority
 from tests.sources.kafka.memory_cluster import Clock
 from twophase.errors import ConfigError, PreflightError, SourceUnavailableError
 from twophase.kafka_client import connection
@@ -92,8 +95,11 @@ def test_until_a_token_expires_an_endpoint_that_fails_stops_nothing(
     assert client.tokens.token().text == first.text
     assert "not replaced yet" in caplog.text
     client.clock.now = 3600
-    with pytest.raises(SourceUnavailableError, match="status 503"):
+    with pytest.raises(SourceUnavailableError, match="status 503") as raised:
         client.tokens.token()
+    assert "check that the OAuth server runs" in raised.value.remedy
+    endpoint.status = 200
+    assert client.tokens.token().text != first.text
 
 
 def test_an_endpoint_that_fails_is_asked_every_ten_seconds_at_most(
@@ -136,6 +142,40 @@ def test_what_the_endpoint_refuses_is_said_without_secrets(
     assert reason in str(raised.value)
     assert CANARY not in str(raised.value)
     assert raised.value.__cause__ is None
+    with token_endpoint() as right:  # the remedy of an answer without a token
+        assert Client(right.url).tokens.token().text
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"kafka.sasl.oauthbearer.client.id": "somebody"},
+        {"kafka.sasl.password.env": "OTHER_SECRET"},
+        {"kafka.sasl.oauthbearer.scope": "kafka write"},
+        {"kafka.sasl.oauthbearer.token.endpoint.url": ""},
+    ],
+    ids=lambda wrong: next(iter(wrong)),
+)
+def test_the_right_client_secret_scope_and_url_get_a_token(
+    endpoint: TokenEndpoint, monkeypatch: pytest.MonkeyPatch, wrong: dict[str, str]
+) -> None:
+    grant = endpoint.respond
+
+    def respond(body: bytes, account: str) -> dict[str, Any]:
+        knows = account == f"{CLIENT}:{CANARY}" and b"scope=kafka+read" in body
+        endpoint.status = 200 if knows else 401
+        return grant(body, account) if knows else {"error": "invalid_client"}
+
+    monkeypatch.setattr(endpoint, "respond", respond)
+    monkeypatch.setenv("OTHER_SECRET", "wrong")
+    right = {"kafka.sasl.oauthbearer.scope": "kafka read"}
+    with token_endpoint() as moved:
+        moved.status, moved.redirect = 301, endpoint.url
+        given = {name: value or moved.url for name, value in wrong.items()}
+        with pytest.raises(PreflightError) as raised:
+            Client(endpoint.url, **right | given).tokens.token()
+    assert "check the client's id (kafka.sasl.username), its secret" in raised.value.remedy
+    assert Client(endpoint.url, **right).tokens.token().text
 
 
 def test_the_account_goes_through_no_proxy_in_the_clear(
@@ -155,6 +195,18 @@ def test_an_endpoint_that_is_not_there_is_waited_for() -> None:
     with pytest.raises(SourceUnavailableError, match="SSL_CERT_FILE") as raised:
         Client(url).tokens.token()
     assert raised.value.restartable
+
+
+def test_an_endpoint_with_an_authority_of_its_own_is_trusted_by_ssl_cert_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    authority = Authority(tmp_path)
+    with token_endpoint(authority.server("127.0.0.1")) as endpoint:
+        with pytest.raises(SourceUnavailableError, match="CERTIFICATE_VERIFY_FAILED") as raised:
+            Client(endpoint.url).tokens.token()
+        assert "or those in SSL_CERT_FILE" in raised.value.remedy
+        monkeypatch.setenv("SSL_CERT_FILE", str(authority.file))
+        assert Client(endpoint.url).tokens.token().text
 
 
 @pytest.mark.parametrize(

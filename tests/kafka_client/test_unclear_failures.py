@@ -120,12 +120,12 @@ PAIR, VERSIONS = "kafka.ssl.certificate.location", "ssl.enabled.protocols"
 
 
 @pytest.mark.parametrize(
-    ("made", "named"),
+    ("made", "named", "mended"),
     [
-        (asks_for_a_certificate, {PAIR}),
-        (asks_with_tls_1_2, {PAIR, VERSIONS}),
-        (has_other_ciphers, {PAIR, VERSIONS}),
-        (has_old_versions, {VERSIONS}),
+        (asks_for_a_certificate, {PAIR}, PAIR),
+        (asks_with_tls_1_2, {PAIR, VERSIONS}, PAIR),
+        (has_other_ciphers, {PAIR, VERSIONS}, VERSIONS),
+        (has_old_versions, {VERSIONS}, VERSIONS),
     ],
 )
 def test_why_a_broker_ends_the_handshake_is_told_apart_as_far_as_it_says(
@@ -133,6 +133,7 @@ def test_why_a_broker_ends_the_handshake_is_told_apart_as_far_as_it_says(
     tmp_path: Path,
     made: Callable[[ssl.SSLContext, Path], None],
     named: set[str],
+    mended: str,
 ) -> None:
     authority = Authority(tmp_path)
     context = authority.server("127.0.0.1")
@@ -142,14 +143,19 @@ def test_why_a_broker_ends_the_handshake_is_told_apart_as_far_as_it_says(
         with context.wrap_socket(connection, server_side=True) as secured:
             says_nothing(secured)
 
-    cluster = cluster_at(
-        listen(serve),
-        kafka__security__protocol="SSL",
-        kafka__ssl__ca__location=str(authority.file),
-    )
+    port = listen(serve)
+    given = {"kafka.security.protocol": "SSL", "kafka.ssl.ca.location": str(authority.file)}
     with pytest.raises(AccessError) as raised:
-        cluster.topics(["orders"])
+        cluster_at(port, **given).topics(["orders"])
     assert {name for name in (PAIR, VERSIONS) if name in raised.value.remedy} == named
+
+    if mended == PAIR:
+        pair = str(authority.server_file("app"))
+        given |= {PAIR: pair, "kafka.ssl.key.location": pair}
+    else:
+        context = authority.server("127.0.0.1")
+    with pytest.raises(SourceUnavailableError, match="takes connections, and answers nothing"):
+        cluster_at(port, **given).topics(["orders"])  # the handshake succeeds
 
 
 def test_a_tls_handshake_that_takes_too_long_is_no_refusal(listen: Listen) -> None:

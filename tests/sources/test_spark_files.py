@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import shutil
 from pathlib import Path
 
 import pytest
@@ -69,8 +70,14 @@ def test_a_compacted_log_has_the_same_files(harness: FileHarness) -> None:
     harness.compact()
     assert harness.source.check_readable(harness.leg, first, harness.log)
     harness.lose(second)
-    with pytest.raises(SourceLossError, match=r"a 1\.json was read after this offset, and is gone"):
+    with pytest.raises(
+        SourceLossError, match=r"a 1\.json was read after this offset, and is gone"
+    ) as caught:
         harness.source.check_readable(harness.leg, first, harness.log)
+    assert caught.value.remedy == "restore it, corrected or as it was."
+    for text in ("{}", '{"corrected": true}'):
+        harness.path(1).write_text(text)
+        assert harness.source.check_readable(harness.leg, first, harness.log)
 
 
 def test_a_corrected_file_is_named_and_read_as_it_is_now(
@@ -106,11 +113,20 @@ def test_without_the_log_or_with_files_elsewhere_it_cannot_tell(
 
 
 @pytest.mark.parametrize("text", ["", "v2", "v1\n{}", "v1\nnothing", "v1\n[]"])
-def test_a_log_that_cannot_be_read_stops_the_rewind(harness: FileHarness, text: str) -> None:
-    line = harness.append()
+def test_a_log_that_cannot_be_read_stops_the_rewind(
+    harness: FileHarness, tmp_path: Path, text: str
+) -> None:
+    line, _ = harness.append(), harness.append()
+    backup = shutil.copytree(harness.log, tmp_path / "backup")
     (harness.log / "1").write_text(text)
-    with pytest.raises(CorruptRecordError, match="Spark's log of the files that it has read"):
+    with pytest.raises(
+        CorruptRecordError, match="Spark's log of the files that it has read"
+    ) as caught:
         harness.source.check_readable(harness.leg, line, harness.log)
+    assert caught.value.remedy == "restore Spark's folder from a backup."
+    shutil.rmtree(harness.log)
+    shutil.copytree(backup, harness.log)
+    assert harness.source.check_readable(harness.leg, line, harness.log)
 
 
 @pytest.mark.parametrize(
@@ -118,6 +134,14 @@ def test_a_log_that_cannot_be_read_stops_the_rewind(harness: FileHarness, text: 
 )
 def test_what_is_almost_an_offset_is_none(harness: FileHarness, line: str) -> None:
     assert not harness.source.owns(line)
+
+
+def test_the_offset_of_another_source_is_refused_and_its_own_is_not(harness: FileHarness) -> None:
+    line = harness.append()
+    with pytest.raises(CorruptRecordError, match="Cannot read this offset") as caught:
+        harness.source.check_readable(harness.leg, '{"orders":{"0":5}}', harness.log)
+    assert "belong to this job" in caught.value.remedy
+    assert harness.source.check_readable(harness.leg, line, harness.log)
 
 
 def test_only_its_own_folder_can_go_on_with_it(harness: FileHarness) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 
 import pytest
 
@@ -84,6 +85,8 @@ def test_an_offset_that_cannot_be_read_says_why(harness: SparkKafkaHarness) -> N
     with pytest.raises(CorruptRecordError, match="Cannot read this offset") as caught:
         harness.source.check_readable(harness.leg, '{"orders":', None)
     assert isinstance(caught.value.__cause__, json.JSONDecodeError)
+    assert "belong to this job" in caught.value.remedy
+    assert harness.source.check_readable(harness.leg, harness.append(), None)
 
 
 def test_a_topic_or_partition_that_is_gone_is_named(harness: SparkKafkaHarness) -> None:
@@ -160,7 +163,11 @@ def test_what_spark_s_source_would_pass_over_is_refused(name: str) -> None:
         "minReadTasks": "minPartitions",
         "isolation.level": "kafka.isolation.level",
     }
-    assert theirs.get(name, "leave it out") in caught.value.remedy
+    way = re.fullmatch(r"set (\S+) instead\.|leave it out\.", caught.value.remedy)
+    assert way is not None
+    assert way[1] == theirs.get(name)
+    instead = {way[1]: "1"} if way[1] else {}
+    SparkKafkaSource().check_options(SourceLeg("kafka", OPTIONS | instead))
 
 
 def test_partitions_that_are_not_assigned_are_not_asked_for(harness: SparkKafkaHarness) -> None:

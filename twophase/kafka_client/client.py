@@ -229,7 +229,7 @@ def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> di
                 remedy="use brokers that have topic ids (KIP-516): Apache Kafka 2.8 or newer, or a "
                 "service built on it. Some that only speak Kafka's protocol have none, Redpanda "
                 "before 25.2 among them: read from those with Spark's own source, format: kafka, "
-                "which does not notice a recreated topic (docs/kafka.md).",
+                "without group.id; it does not notice a recreated topic (docs/kafka.md).",
             )
         epochs = {
             item["partition_index"]: known_epoch(item.get("leader_epoch"))

@@ -149,14 +149,14 @@ def _load_certificate(context: ssl.SSLContext, options: ConnectionOptions) -> No
                 _KEY,
                 key,
                 "is encrypted",
-                f"name its password: {_KEY_PASSWORD}.env or .file.",
+                remedy=f"name its password: {_KEY_PASSWORD}.env or .file.",
             )
         _unfit(
             options,
             _CERTIFICATE,
             certificate,
             f"does not go with {_KEY}, {key!r}{' and its password' * encrypted}",
-            "give the certificate and the key of one pair, both as PEM.",
+            remedy="give the certificate and the key of one pair, both as PEM.",
         )
 
 
@@ -185,7 +185,7 @@ def _read(options: ConnectionOptions, key: str, path: str) -> bytes:
         with Path(path).open("rb") as file:
             return file.read(_MAX_BYTES if key.endswith(".file") else -1)
     except (OSError, ValueError) as error:
-        _unfit(options, key, path, f"cannot be read: {type(error).__name__}", _PUT)
+        _unfit(options, key, path, f"cannot be read: {type(error).__name__}", remedy=_PUT)
 
 
 def _unfit(
@@ -193,6 +193,7 @@ def _unfit(
     key: str,
     path: str,
     why: str,
+    *,
     remedy: str = "put the right file there.",
 ) -> NoReturn:
     raise UnreadableFileError(

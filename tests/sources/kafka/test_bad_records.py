@@ -23,6 +23,7 @@ from twophase.sources.kafka.json_records import RecordCheck
 from twophase.sources.kafka.json_types import unfit_rows
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import OnBadRecord
+from twophase.sources.kafka.raw_format import RawDecoder
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.thin(4)]
 
@@ -392,8 +393,32 @@ def test_tombstones_may_be_dropped_alone_and_are_counted_apart() -> None:
     assert "1 records" in unfit
     assert "2 records" in tombstones
 
-    with pytest.raises(BadRecordError, match=r"a tombstone.*json\.on_tombstone"):
+    with pytest.raises(BadRecordError, match=r"a tombstone.*json\.on_tombstone") as caught:
         rows(decoder(DROP, tombstones=FAIL), [b"x", None])
+    assert '.option("json.on_tombstone", "drop")' in str(caught.value)
+    assert rows(decoder(DROP, tombstones=DROP), [b"x", None]) == []
+
+
+@pytest.mark.parametrize(
+    ("changed", "corrected", "column"),
+    [
+        ({"amount": 1.125}, {"amount": 1.12}, pa.field("amount", pa.decimal128(10, 3))),
+        ({"n": 2**31}, {"n": 2**31 - 1}, pa.field("n", pa.int64())),
+        ({"n": "2"}, {"n": 2}, pa.field("n", pa.string())),
+        ({"id": None}, {"id": 7}, pa.field("id", pa.int64())),
+    ],
+    ids=str,
+)
+def test_a_corrected_producer_or_schema_leads_on(
+    changed: dict[str, Any], corrected: dict[str, Any], column: pa.Field
+) -> None:
+    value = record(0, **changed)
+    with pytest.raises(BadRecordError) as caught:
+        rows(decoder(FAIL), [value])
+    assert caught.value.remedy.startswith("correct the producer or the schema.")
+    assert len(rows(decoder(FAIL), [record(0, **corrected)])) == 1
+    schema = SCHEMA.set(SCHEMA.get_field_index(column.name), column)
+    assert len(rows(JsonDecoder(schema, ITEM, FAIL), [value])) == 1
 
 
 @pytest.mark.parametrize(
@@ -460,8 +485,17 @@ def test_a_registry_s_bytes_are_named_and_the_remedy_reads_what_follows(maker: s
 
 @pytest.mark.parametrize("first", [b"\0\0\0\0\7", b"\3\5" + UUID])
 def test_avro_behind_a_registry_s_bytes_is_not_taken_for_json(first: bytes) -> None:
+    value = first + b"\2\16abc"
     with pytest.raises(BadRecordError, match=r"no JSON follows.*Avro and Protobuf are not read"):
-        rows(decoder(FAIL), [first + b"\2\16abc"])
+        rows(decoder(FAIL), [value])
+    raw = RawDecoder(pa.schema([("value", pa.binary())]), ITEM)  # value.format=raw
+    raw.take(Block([value], range(1)))
+    assert raw.batch().to_pylist() == [{"value": value}]
+    # a serializer for JSON, which puts the schema's id before it or not
+    assert len(rows(decoder(FAIL), [record(0)])) == 1
+    assert (
+        len(rows(JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=5), [b"\0\0\0\0\7" + record(0)])) == 1
+    )
 
 
 @pytest.mark.parametrize("kind", [*KINDS, "fits"])
@@ -481,6 +515,22 @@ def test_nothing_but_the_bytes_before_the_json_is_skipped(value: bytes) -> None:
     found = JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=5)
     with pytest.raises(BadRecordError, match=r"at offset 1 .* its (first )?(value|5)|5 bytes"):
         rows(found, [b"\0\0\0\0\7" + record(0), value])
+
+
+def test_without_skipped_bytes_a_record_that_has_none_is_read_and_one_that_has_more_is_named() -> (
+    None
+):
+    plain: list[bytes | None] = [record(0), record(1)]
+    with pytest.raises(BadRecordError, match=r"leave json\.skip_bytes out if no record has them"):
+        rows(JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=5), plain)
+    assert len(rows(decoder(FAIL), plain)) == 2
+
+    more: list[bytes | None] = [b"\0" * 9 + record(0)]
+    with pytest.raises(BadRecordError, match=r"leave json\.skip_bytes out, and the message names"):
+        rows(JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=5), more)
+    with pytest.raises(BadRecordError, match=r'\("json\.skip_bytes", 9\)'):
+        rows(decoder(FAIL), more)
+    assert len(rows(JsonDecoder(SCHEMA, ITEM, FAIL, skip_bytes=9), more)) == 1
 
 
 @pytest.mark.parametrize("again", [b"a/b", b"a\\/b", b"a\\u002fb", b"\\u0061/b"])

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import importlib.util
+import re
 from collections.abc import Iterator
+from importlib.metadata import requires
 
 import pytest
 
+from twophase.errors import PreflightError
 from twophase.sources.kafka import engines
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.engines import close_clusters, cluster_of
-from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.options import FetchEngine, KafkaOptions
 
 
 @pytest.fixture
@@ -43,6 +47,31 @@ def test_the_one_not_used_for_longest_is_closed(closed: list[Cluster]) -> None:
     cluster_of(options(100))
     assert closed == [second]
     assert cluster_of(options(1)) is first
+
+
+@pytest.mark.parametrize(
+    ("engine", "package", "distribution"),
+    [
+        (FetchEngine.LIBRDKAFKA, "confluent_kafka", "confluent-kafka"),
+        (FetchEngine.KAFKA_PYTHON, "kafka", "kafka-python"),
+    ],
+)
+def test_a_client_that_is_not_installed_is_named_with_the_extra_that_brings_it(
+    monkeypatch: pytest.MonkeyPatch, engine: FetchEngine, package: str, distribution: str
+) -> None:
+    find = importlib.util.find_spec
+    with monkeypatch.context() as without:
+        without.setattr(
+            importlib.util, "find_spec", lambda name: None if name == package else find(name)
+        )
+        with pytest.raises(PreflightError, match=f"needs {distribution}, which is not") as caught:
+            engines._engine(engine)
+    extra = re.search(r"^pip install 'twophase\[(\w+)\]'", caught.value.remedy)
+    assert extra is not None
+    named = f'extra == "{extra[1]}"'
+    brought = [one for one in requires("twophase") or [] if named in one or "extra" not in one]
+    assert any(one.startswith(distribution) for one in brought), "the command installs it"
+    assert callable(engines._engine(engine))
 
 
 def test_all_are_closed_at_once(closed: list[Cluster]) -> None:

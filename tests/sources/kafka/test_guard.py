@@ -18,19 +18,17 @@ from twophase.sources.kafka.guard import ReadGuard
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import KafkaOptions
 
-OPTIONS = KafkaOptions.parse(
-    {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "read.timeout": "60 s"}
-)
-
 
 class Read:
     """A read of t-0 from 10 to 20."""
 
-    def __init__(self, log: Log, epoch: int = 0) -> None:
+    def __init__(self, log: Log, epoch: int = 0, timeout: str = "60 s") -> None:
+        given = {"kafka.bootstrap.servers": "a:1", "subscribe": "t", "read.timeout": timeout}
+        options = KafkaOptions.parse(given)
         self.cluster = MemoryCluster({"t": ("id-1", [log])})
         self.clock = Clock()
         item = OffsetRange("kafka", "t", "id-1", 0, 10, 20, epoch)
-        self.guard = ReadGuard(OPTIONS, self.cluster, item, self.clock)  # type: ignore[arg-type]
+        self.guard = ReadGuard(options, self.cluster, item, self.clock)  # type: ignore[arg-type]
 
     def wait(self, seconds: int, position: int = 12) -> None:
         for _ in range(seconds * 10):
@@ -55,6 +53,10 @@ def test_a_read_that_stands_still_says_where_and_what_it_waits_for() -> None:
     assert "waits for offset 19" in str(caught.value)
     assert "offsets 0 to 25 are available" in str(caught.value)
     assert "no leader" in str(caught.value)
+    assert "check the partition's leader and the network; read.timeout" in caught.value.remedy
+    Read(Log(0, 25), timeout="90 s").wait(70)
+    read.guard.moved()  # there is a leader
+    read.wait(50, position=13)
 
 
 CERTIFICATE = "SSL handshake failed: certificate verify failed: broker certificate"

@@ -322,6 +322,7 @@ def test_not_null_columns_refuse_null_and_missing() -> None:
     assert [row["a"] for row in decode(b"{}", b'{"a":5}', schema=schema, drop=True)] == [5]
 
 
+X_STRUCT = pa.struct([("x", pa.string())])
 METADATA = pa.schema(
     [
         ("kafka_topic", pa.string()),
@@ -359,27 +360,62 @@ def test_a_key_read_as_text_must_be_text() -> None:
         decoder.batch()
 
 
+TO_STRING = "give it the type STRING, which keeps the raw text of objects and lists"
+ONE_OF_THEM = "take one of them out of the schema."
+OUT_OF_IT = "or take the column out of the schema."
+A, TEXT = ("a", pa.int64()), [("a", pa.string())]
+
+
 @pytest.mark.parametrize(
-    "schema",
+    ("schema", "remedy", "followed"),
     [
-        [("a", pa.binary())],
-        [("a", pa.map_(pa.string(), pa.int64()))],
-        [("a", pa.list_(pa.map_(pa.string(), pa.int64())))],
-        [("a", pa.struct([("x", pa.binary())]))],
-        [("a", pa.duration("us"))],
-        [('a"b', pa.int64())],
-        [("a", pa.struct([("b\\c", pa.int64())]))],
-        [("a", pa.struct([("x", pa.int64()), ("x", pa.string())]))],
-        [("a", pa.int64()), ("kafka_offset", pa.string())],
-        [("a", pa.int64()), ("kafka_timestamp", pa.int64())],
-        [("kafka_offset", pa.int64())],
-        [("a", pa.int64()), ("a", pa.int64())],
+        ([("a", pa.binary())], TO_STRING, TEXT),
+        ([("a", pa.map_(pa.string(), pa.int64()))], TO_STRING, TEXT),
+        (
+            [("a", pa.list_(pa.map_(pa.string(), pa.int64())))],
+            TO_STRING,
+            [("a", pa.list_(pa.string()))],
+        ),
+        ([("a", pa.struct([("x", pa.binary())]))], TO_STRING, [("a", X_STRUCT)]),
+        ([("a", pa.duration("us"))], TO_STRING, TEXT),
+        ([('a"b', pa.int64())], "use `value.format=raw` and from_json", None),
+        ([("a", pa.struct([("b\\c", pa.int64())]))], "use `value.format=raw` and from_json", None),
+        (
+            [("a", pa.struct([("x", pa.int64()), ("x", pa.string())]))],
+            ONE_OF_THEM,
+            [("a", X_STRUCT)],
+        ),
+        (
+            [A, ("kafka_offset", pa.string())],
+            "the type BIGINT, ",
+            [A, ("kafka_offset", pa.int64())],
+        ),
+        ([A, ("kafka_offset", pa.string())], OUT_OF_IT, [A]),
+        (
+            [A, ("kafka_timestamp", pa.int64())],
+            "give it the type TIMESTAMP, ",
+            [A, ("kafka_timestamp", UTC)],
+        ),
+        (
+            [A, ("kafka_key", pa.int64())],
+            "give it the type BINARY or STRING, ",
+            [A, ("kafka_key", pa.binary())],
+        ),
+        ([("kafka_offset", pa.int64())], "", [A, ("kafka_offset", pa.int64())]),
+        ([A, A], "", [A]),
     ],
     ids=str,
 )
-def test_schemas_that_cannot_be_read_are_refused(schema: list[Any]) -> None:
-    with pytest.raises(ConfigError):
+def test_schemas_that_cannot_be_read_are_refused(
+    schema: list[Any], remedy: str, followed: list[Any] | None
+) -> None:
+    with pytest.raises(ConfigError) as caught:
         JsonDecoder(pa.schema(schema), ITEM, OnBadRecord.FAIL)
+    assert remedy in caught.value.remedy
+    if followed is None:  # tests/sources/kafka/test_json_in_spark.py
+        return
+    [row] = decode(b"{}", schema=pa.schema(followed))
+    assert [*row] == [name for name, _ in followed]
 
 
 def test_a_deeply_nested_value_does_not_break_the_process() -> None:

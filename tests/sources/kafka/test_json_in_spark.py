@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import datetime as dt
 import json
 import re
 from pathlib import Path
@@ -15,6 +16,7 @@ from pyspark.errors import PySparkException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
+from twophase.errors import BadRecordError, ConfigError
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import OffsetRange
@@ -105,6 +107,49 @@ def test_what_cannot_be_converted_stops_the_job(
 ) -> None:
     with pytest.raises(STOPPED):
         orders(spark, **changed)
+
+
+def remedy(spark: SparkSession, value: bytes, ddl: str) -> str:
+    with pytest.raises((BadRecordError, ConfigError)) as caught:
+        read(spark, value, ddl)
+    return caught.value.remedy
+
+
+DAY, NOON = dt.date(2024, 5, 1), dt.datetime(2024, 5, 1, 12)
+
+
+@pytest.mark.parametrize(
+    ("kind", "value", "call", "expected"),
+    [
+        ("TIMESTAMP", [2024, 5, 1, 12, 0, 0], "{}(v[0], v[1], v[2], v[3], v[4], v[5])", NOON),
+        ("DATE", [2024, 5, 1], "{}(v[0], v[1], v[2])", DAY),
+        ("TIMESTAMP", int(NOON.timestamp() * 1000), "{}(v)", NOON),
+        ("DATE", (DAY - dt.date(1970, 1, 1)).days, "{}(v)", DAY),
+        ("TIMESTAMP", "01.05.2024 12:00", "{}(v, 'dd.MM.yyyy HH:mm')", NOON),
+        ("DATE", "01.05.2024", "{}(v, 'dd.MM.yyyy')", DAY),
+    ],
+)
+def test_a_time_of_another_form_has_the_type_and_the_function_that_the_error_names(
+    spark: SparkSession, kind: str, value: Any, call: str, expected: dt.date
+) -> None:
+    record = json.dumps({"v": value}).encode()
+    said = remedy(spark, record, f"v {kind}")
+    way = re.search(r"give the column the type (\S+), and convert it with (\w+)", said)
+    assert way is not None
+    rows = read(spark, record, f"v {way[1]}").selectExpr(f"{call.format(way[2])} AS v")
+    assert [row.v for row in rows.collect()] == [expected]
+
+
+@pytest.mark.parametrize("name", ['a"b', "a\\b", "a\tb"])
+def test_a_name_that_is_not_read_is_read_as_the_page_shows(spark: SparkSession, name: str) -> None:
+    value = json.dumps({name: 7}).encode()
+    said = remedy(spark, value, f"`{name}` BIGINT")
+    assert said == "use `value.format=raw` and from_json as docs/kafka.md shows."
+    raw = spark.createDataFrame([(value, 0)], "value BINARY, offset INT")
+    kind = '"STRUCT<id: BIGINT, v: STRING>"'
+    assert RAW.count(kind) == 1
+    rows = follow(RAW.replace(kind, repr(f"STRUCT<`{name}`: BIGINT>")), raw=raw)
+    assert rows == [{name: 7, "offset": 0}]
 
 
 def test_raw_records_are_parsed_or_stop_the_job(spark: SparkSession) -> None:

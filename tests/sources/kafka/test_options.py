@@ -489,10 +489,12 @@ def test_a_password_may_come_from_a_file(tmp_path: Path) -> None:
     assert connection.for_librdkafka(parsed)["sasl.password"] == CANARY
 
 
-def test_a_missing_secret_is_named() -> None:
+def test_a_missing_secret_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
     options = KafkaOptions.parse(BASE | SASL | {"kafka.sasl.password.env": "NO_SUCH_VARIABLE"})
     with pytest.raises(ConfigError, match="NO_SUCH_VARIABLE"):
         connection.for_kafka_python(options)
+    monkeypatch.setenv("NO_SUCH_VARIABLE", CANARY)
+    assert connection.for_kafka_python(options)["sasl_plain_password"].read() == CANARY
 
 
 @pytest.mark.parametrize("name", ["ca", "certificate", "key"])
@@ -535,8 +537,10 @@ def test_options_compare_and_travel_by_value() -> None:
 
 
 def test_group_offsets_need_a_group() -> None:
-    with pytest.raises(ConfigError, match=r"group\.id"):
+    with pytest.raises(ConfigError, match=r"group\.id") as caught:
         GroupOffsets(BASE)
+    assert caught.value.remedy == "set `group.id=NAME`."
+    GroupOffsets(BASE | {"group.id": "NAME"})
 
 
 WRONG = {

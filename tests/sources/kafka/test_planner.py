@@ -4,6 +4,8 @@ that lives in memory.
 
 from __future__ import annotations
 
+import json
+import re
 import traceback
 
 import pytest
@@ -97,15 +99,30 @@ def test_a_committed_or_named_start_out_of_range_is_not_reset(offset: int) -> No
 
 def test_named_starts_must_name_existing_partitions() -> None:
     store = cluster(Log(0, 9), Log(0, 9))
-    with pytest.raises(ConfigError, match="no offset for t-1"):
-        Bench(store, startingOffsets='{"t": {"0": 1}}').start()
-    with pytest.raises(ConfigError, match="t-5"):
+    some = '{"t": {"0": 1}}'
+    with pytest.raises(ConfigError, match="no offset for t-1") as caught:
+        Bench(store, startingOffsets=some).start()
+    assert "name every partition, or" in caught.value.remedy
+    for fallback, end in (("earliest", 0), ("latest", 9)):
+        assert f"`startingOffsets.fallback={fallback}`" in caught.value.remedy
+        bench = Bench(store, startingOffsets=some, **{"startingOffsets.fallback": fallback})
+        assert at(bench.start()) == {"t-0": 1, "t-1": end}
+    with pytest.raises(ConfigError, match="t-5") as caught:
         Bench(store, startingOffsets='{"t": {"0": 1, "1": 1, "5": 1}}').start()
+    partitions = re.findall(r"t-(\d)", caught.value.remedy)
+    every = json.dumps({"t": dict.fromkeys(partitions, 1)})
+    assert at(Bench(store, startingOffsets=every).start()) == {"t-0": 1, "t-1": 1}
 
 
 def test_a_topic_that_does_not_exist_is_refused_at_the_start() -> None:
-    with pytest.raises(PreflightError, match="'x' does not exist"):
-        Bench(cluster(Log(0, 1)), subscribe="t,x").start()
+    bench = Bench(cluster(Log(0, 1)), subscribe="t,x")
+    with pytest.raises(PreflightError, match="'x' does not exist") as caught:
+        bench.start()
+    assert caught.value.remedy == "create it, or correct `subscribe`."
+    assert at(Bench(bench.cluster, subscribe="t").start()) == {"t-0": 0}
+    bench.cluster.logs["x"] = ("id-2", [Log(0, 1)])
+    bench.clock.now += bench.options.discovery_interval_s
+    assert at(bench.start()) == {"t-0": 0, "x-0": 0}
 
 
 def test_the_first_batch_reads_to_the_end_and_says_where_it_began() -> None:
@@ -257,14 +274,28 @@ def test_a_truncated_log_stops_the_job() -> None:
     bench = Bench(cluster(Log(0, 9)))
     offset = bench.next(bench.start())
     bench.cluster.logs["t"][1][0] = Log(0, 4, epoch=1)
-    assert "5 records are gone: offsets 4 to 8" in lost(bench, offset, OffsetOutOfRangeError)
+    message = lost(bench, offset, OffsetOutOfRangeError)
+    assert "5 records are gone: offsets 4 to 8" in message
+    begin_afresh(bench, message, 4)
 
 
 def test_a_log_that_was_truncated_and_has_grown_again_stops_the_job() -> None:
     bench = Bench(cluster(Log(0, 9)))
     offset = bench.next(bench.start())
     bench.cluster.logs["t"][1][0] = Log(0, 30, epoch=1, epoch_ends={0: 6})
-    assert "3 records are gone: offsets 6 to 8" in lost(bench, offset, OffsetOutOfRangeError)
+    message = lost(bench, offset, OffsetOutOfRangeError)
+    assert "3 records are gone: offsets 6 to 8" in message
+    begin_afresh(bench, message, 6)
+
+
+def begin_afresh(before: Bench, message: str, offset: int) -> None:
+    """What the error says: another job, that goes on at an offset."""
+    assert "begin another job" in message
+    assert "startingOffsets that name where to go on" in message
+    bench = Bench(before.cluster, startingOffsets=json.dumps({"t": {"0": offset}}))
+    begin = bench.start()
+    assert at(begin) == {"t-0": offset}
+    assert at(bench.next(begin)) == {"t-0": before.cluster.logs["t"][1][0].end}
 
 
 @pytest.mark.parametrize("epoch_end", [9, 12, -1])
@@ -305,8 +336,11 @@ def test_a_topic_taken_out_of_the_options_is_not_dropped_in_silence() -> None:
 
 def test_offsets_of_another_source_are_refused() -> None:
     bench = Bench(cluster(Log(0, 5)), uid="left")
-    with pytest.raises(OffsetMismatchError, match="'right'"):
+    with pytest.raises(OffsetMismatchError, match="'right'") as caught:
         bench.next(SourceOffset.initial("right"))
+    assert "keep the uids" in caught.value.remedy
+    kept = Bench(bench.cluster, uid="right")
+    assert at(kept.next(SourceOffset.initial("right"))) == {"t-0": 5}
 
 
 def test_an_open_transaction_that_holds_a_partition_back_is_reported_once_in_a_while() -> None:

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from datetime import UTC, datetime
 
 import pyarrow as pa
+import pytest
+from pyspark.sql.types import StructType
 
+from harness.spark_features import needs
+from twophase.errors import ConfigError
 from twophase.sources.kafka.block import Block
+from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.raw_format import DDL, RawDecoder
+from twophase.spark_versions import LIMITED_READS
 
 SCHEMA = pa.schema(
     [
@@ -75,6 +82,32 @@ def test_every_column_of_several_blocks() -> None:
     batch.validate(full=True)
     assert batch.schema == SCHEMA
     assert batch.to_pylist() == expected(0) + expected(100)
+
+
+@pytest.mark.spark
+@pytest.mark.usefixtures("spark")
+@needs(LIMITED_READS)
+def test_a_schema_of_other_columns_is_refused_with_the_one_to_give() -> None:
+    options = {"kafka.bootstrap.servers": "127.0.0.1:1", "subscribe": "orders"}
+    source = KafkaDataSource(options)
+    for other in ("value STRING", "id BIGINT", "offset INT"):
+        with pytest.raises(ConfigError, match=r"not a column of value\.format=raw") as caught:
+            source.streamReader(parsed(other))
+    way = re.fullmatch(
+        r"leave \.schema\(\) out and name the columns in `columns`, or use (.*)\.",
+        caught.value.remedy,
+    )
+    assert way is not None
+    source.streamReader(parsed(way[1]))
+    named = KafkaDataSource(options | {"columns": "value,offset"})
+    assert parsed(named.schema()).names == ["value", "offset"]
+    named.streamReader(parsed(named.schema()))
+
+
+def parsed(ddl: str) -> StructType:
+    found = StructType.fromDDL(ddl)
+    assert isinstance(found, StructType)
+    return found
 
 
 def test_no_block_is_an_empty_batch() -> None:

@@ -12,6 +12,7 @@ from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
 from twophase.errors import (
     ConfigError,
+    CorruptRecordError,
     OffsetOutOfRangeError,
     PartitionVanishedError,
     PreflightError,
@@ -109,19 +110,37 @@ def test_a_range_that_was_split_is_read_from_its_start_to_its_end(memory: Memory
 
 def test_a_topic_that_was_recreated_or_deleted_is_named(harness: KafkaHarness) -> None:
     line = harness.append()
+    backup = harness.memory.logs["orders"]
     harness.memory.logs["orders"] = ("id-2", [Log(0, 90), Log(0, 90)])
-    with pytest.raises(TopicRecreatedError, match="its id was id-1 and is id-2"):
+    with pytest.raises(TopicRecreatedError, match="its id was id-1 and is id-2") as caught:
         harness.source.check_readable(harness.leg, line, None)
+    way_on = "restore the topic as it was, with its id and its offsets, from a backup"
+    assert way_on in caught.value.remedy
     del harness.memory.logs["orders"]
-    with pytest.raises(PartitionVanishedError, match="no longer exists"):
+    with pytest.raises(PartitionVanishedError, match="no longer exists") as gone:
         harness.source.check_readable(harness.leg, line, None)
+    assert way_on in gone.value.remedy
+    harness.memory.logs["orders"] = backup
+    assert harness.source.check_readable(harness.leg, line, None)
 
 
 def test_a_topic_that_is_no_longer_subscribed_is_named(harness: KafkaHarness) -> None:
     line = harness.append()
     leg = SourceLeg(harness.leg.name, {**harness.leg.options, "subscribe": "payments"})
-    with pytest.raises(ConfigError, match="which is no longer subscribed"):
+    with pytest.raises(ConfigError, match="which is no longer subscribed") as caught:
         harness.source.check_readable(leg, line, None)
+    assert caught.value.remedy == "subscribe the topic again."
+    harness.memory.logs["payments"] = ("id-2", [Log()])
+    both = SourceLeg(leg.name, {**leg.options, "subscribe": "payments,orders"})
+    assert harness.source.check_readable(both, line, None)
+
+
+def test_the_offset_of_another_source_is_refused_and_its_own_is_not(harness: KafkaHarness) -> None:
+    line = harness.append()
+    with pytest.raises(CorruptRecordError, match="Cannot read an offset") as caught:
+        harness.source.check_readable(harness.leg, '{"orders":{"0":5}}', None)
+    assert "belong to this job" in caught.value.remedy
+    assert harness.source.check_readable(harness.leg, line, None)
 
 
 @pytest.mark.parametrize(

@@ -25,6 +25,13 @@ _METADATA = {
     "kafka_timestamp": ((raw_format.TIMESTAMP,), raw_format.timestamps),
     "kafka_key": ((pa.binary(), pa.string()), raw_format.keys),
 }
+_SPARK_S = {
+    pa.binary(): "BINARY",
+    pa.int32(): "INT",
+    pa.int64(): "BIGINT",
+    pa.string(): "STRING",
+    raw_format.TIMESTAMP: "TIMESTAMP",
+}
 _TEXT = b"\t\n\r" + bytes(range(32, 127))
 _MAX_ROWS = 20_000  # pyarrow refuses more than 100,000 at once
 _MAX_BYTES = 4 * 1024 * 1024
@@ -263,7 +270,7 @@ def _check_schema(schema: pa.Schema, payload: list[pa.Field]) -> None:
             raise ConfigError(
                 f"{WHERE}: column {name!r} has the type {schema.field(name).type}; it comes from "
                 "the record itself.",
-                remedy=f"give it the type {' or '.join(map(str, allowed))}, "
+                remedy=f"give it the type {' or '.join(_SPARK_S[one] for one in allowed)}, "
                 "or take the column out of the schema.",
             )
 
