@@ -170,8 +170,9 @@ def test_an_abort_that_is_refused_leaves_a_piece_that_is_found_as_committed(
         commit(sink, piece)
     before = table.records()
     for _ in range(2):
-        with pytest.raises(StopJobError, match="its rows are visible"):
+        with pytest.raises(StopJobError, match="its rows are visible") as caught:
             other.abort([piece])
+        assert "with the folder (checkpointLocation) that decided it" in caught.value.remedy
         assert table.records() == before
     assert isinstance(commit(sink, piece, retries=1)[0], AlreadyCommitted)
     assert (table.ids(), table.records()) == ([0, 1, 2], [])

@@ -17,6 +17,7 @@ from twophase.contract.outcome import Committed, Lost
 from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import StopJobError, TargetChangedError
 from twophase.ids import Attempt
+from twophase.testing.harness import transaction_id
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
@@ -85,16 +86,22 @@ def remove(table: DeltaHarness) -> None:
 
 @pytest.mark.parametrize("change", [recreate, remove])
 def test_a_table_that_was_recreated_or_removed_gets_nothing(
-    table: DeltaHarness, change: Callable[[DeltaHarness], None]
+    table: DeltaHarness, change: Callable[[DeltaHarness], None], tmp_path: Path
 ) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))
+    shutil.copytree(table.folder, tmp_path / "backup")
     change(table)
     for action in (lambda: commit(sink, piece), lambda: sink.fence(Attempt(1, 2)), sink.history):
         with pytest.raises(TargetChangedError):
             action()
     with pytest.raises(TargetChangedError):
         table.write(sink, range(3), 1)
+    shutil.rmtree(table.folder, ignore_errors=True)
+    shutil.copytree(tmp_path / "backup", table.folder)
+    clear_cache(table)
+    assert commit(table.opened(Attempt(1, 2)), piece) == [Committed()]
+    assert table.ids() == [0, 1, 2]
 
 
 def test_a_new_driver_does_not_commit_to_a_table_that_was_recreated(table: DeltaHarness) -> None:
@@ -150,6 +157,11 @@ def unlog(table: DeltaHarness, commit: Path) -> None:
     commit.unlink()
     commit.with_name(f".{commit.name}.crc").unlink(missing_ok=True)
     commit.with_suffix(".crc").unlink(missing_ok=True)
+    clear_cache(table)
+
+
+def clear_cache(table: DeltaHarness) -> None:
+    """No session remembers the table's log."""
     jvm = table.spark._jvm
     assert jvm is not None
     jvm.org.apache.spark.sql.delta.DeltaLog.clearCache()
@@ -187,6 +199,27 @@ def test_a_change_that_the_files_do_not_fit_stops_the_job_and_undone_lets_it_go_
         commit(sink, piece)
     table.sql(undo)
     assert commit(table.opened(Attempt(2, 1)), piece) == [Committed()]
+    assert table.ids() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("way", ["the change is undone", "the rows are changed"])
+def test_rows_that_no_longer_fit_stop_the_job_until_they_fit_again(
+    delta_spark: SparkSession, tmp_path: Path, way: str
+) -> None:
+    table = DeltaHarness(delta_spark, tmp_path / "orders", more=MAPPED)
+    sink = table.opened()
+    table.sql("ALTER TABLE {table} RENAME COLUMN amount TO price")
+    with pytest.raises(StopJobError, match=r"no longer fit it: .*'amount'"):
+        table.write(sink, range(3))
+    rows = table.frame(table.rows(range(3)))
+    if way == "the change is undone":
+        table.sql("ALTER TABLE {table} RENAME COLUMN price TO amount")
+    else:
+        rows = rows.withColumnRenamed("amount", "price")
+        table.fields = table.fields.set(2, table.fields.field(2).with_name("price"))
+    again = table.opened(Attempt(2, 1))
+    [piece] = again.pre_commit(rows, transaction_id(0, Attempt(2, 1)))
+    assert commit(again, piece) == [Committed()]
     assert table.ids() == [0, 1, 2]
 
 

@@ -20,7 +20,7 @@ from harness.held_jobs import wait_until
 from harness.json_rows import make_input, read
 from integration.delta.sink_harness import DeltaHarness, commit
 from twophase.contract.outcome import Committed, RetryLater
-from twophase.errors import DeclinedError, PreflightError
+from twophase.errors import DeclinedError, PreflightError, TargetUnreachableError
 from twophase.events import (
     CheckpointDecided,
     CheckpointDeclined,
@@ -31,6 +31,7 @@ from twophase.events import (
 )
 from twophase.ids import Attempt
 from twophase.spark.batch.spark_errors import declined
+from twophase.testing.harness import LINEAGE
 
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
@@ -225,3 +226,57 @@ def test_a_job_goes_on_when_a_disk_was_full_for_a_while(
     assert len([event for event in heard if isinstance(event, JobRestarting)]) == 1
     assert table.ids() == list(range(rows))
     assert table.records() == []
+
+
+def test_a_fence_that_cannot_be_raised_stops_the_start_until_the_disk_is_writable(
+    table: DeltaHarness,
+) -> None:
+    sink = table.opened()
+    following = Attempt(2, 1)
+    with (
+        read_only(table.folder.parent),
+        pytest.raises(TargetUnreachableError, match=r"could not be raised to 2\.1") as caught,
+    ):
+        sink.fence(following)
+    assert "check whether the table's folder is writable" in caught.value.remedy
+    again = table.opened(following)
+    assert commit(again, table.write(again, range(3), 0, following)) == [Committed()]
+    assert table.ids() == [0, 1, 2]
+
+
+def test_a_rewind_that_cannot_be_written_stops_the_start_until_the_disk_is_writable(
+    table: DeltaHarness,
+) -> None:
+    sink = table.opened()
+    for number in range(2):
+        assert commit(sink, table.write(sink, [number], number)) == [Committed()]
+    again, restoring, keep = table.opened(Attempt(2, 0)), Attempt(2, 0), {LINEAGE: 0}
+    with (
+        read_only(table.folder.parent),
+        pytest.raises(TargetUnreachableError, match=r"cannot rewind .* in 10 tries") as caught,
+    ):
+        again.rewind(keep, restoring)
+    assert "check whether the table's folder is writable" in caught.value.remedy
+    assert table.ids() == [0, 1]
+    table.opened(Attempt(3, 0)).rewind(keep, Attempt(3, 0))
+    assert table.ids() == [0]
+
+
+def test_where_the_records_cannot_be_written_nothing_is_opened_until_they_can(
+    table: DeltaHarness,
+) -> None:
+    """A folder of records that is a mount of its own stands for the rights that root always has."""
+    records = table.folder / "_twophase"
+    records.mkdir()
+    mounted = ["mount", "-t", "tmpfs", "-o", "ro,size=1m", "none", str(records)]
+    subprocess.run(mounted, check=True)
+    try:
+        with pytest.raises(PreflightError, match="Cannot create the folder") as caught:
+            table.opened()
+        assert caught.value.remedy == "give the driver's account the right to write there."
+        remount(records, "rw")
+        sink = table.opened()
+        assert commit(sink, table.write(sink, range(3))) == [Committed()]
+        assert table.ids() == [0, 1, 2]
+    finally:
+        subprocess.run(["umount", "--lazy", str(records)], check=True)

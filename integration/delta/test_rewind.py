@@ -5,6 +5,7 @@ or nothing is removed and the version that stands in the way is named.
 from __future__ import annotations
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -62,16 +63,17 @@ def rewound(
     return sink
 
 
-def refused(table: DeltaHarness, message: str, keep: dict[str, int] | None = None) -> None:
-    """Neither the check nor the rewind writes a commit."""
+def refused(table: DeltaHarness, message: str, keep: dict[str, int] | None = None) -> str:
+    """Neither the check nor the rewind writes a commit; returns what is to be done."""
     keep = KEEP if keep is None else keep
     sink = table.opened(RESTORING)
     before, commits = table.rows_visible(), len(table.commits())
     for call in (lambda: sink.check_rewind(keep), lambda: sink.rewind(keep, RESTORING)):
-        with pytest.raises(RestoreRefusedError, match=message):
+        with pytest.raises(RestoreRefusedError, match=message) as caught:
             call()
     assert (table.rows_visible(), len(table.commits())) == (before, commits)
     assert sink.history().committed == {LINEAGE: 2}
+    return caught.value.remedy
 
 
 def test_one_commit_removes_the_files_and_lowers_the_mark(table: DeltaHarness) -> None:
@@ -133,7 +135,22 @@ def test_files_that_others_have_removed_are_refused_with_the_version(
 ) -> None:
     statement, message = WRITERS[writer]
     table.sql(statement)
-    refused(table, rf"version {len(table.commits()) - 1} of the table \({message}")
+    remedy = refused(table, rf"version {len(table.commits()) - 1} of the table \({message}")
+    table.opened(None).check_rewind({LINEAGE: 2})  # "a checkpoint from after that"
+    [restore] = re.findall(r"RESTORE TABLE \.\.\. TO VERSION AS OF \d+", remedy)
+    table.sql(restore.replace("...", "{table}"))
+    rewound(table, attempt=Attempt(3, 0))
+    assert sorted(row["id"] for row in table.rows_visible()) == [0, 1]
+
+
+def test_a_job_that_is_not_rewound_goes_on_without_the_rows_that_others_have_removed(
+    table: DeltaHarness,
+) -> None:
+    table.sql("DELETE FROM {table} WHERE id IN (4, 5)")
+    assert "or start without restore.path to go on." in refused(table, "DELETE.* has removed")
+    sink = table.opened(Attempt(3, 1))
+    assert commit(sink, table.write(sink, [6], 3, Attempt(3, 1))) == [Committed()]
+    assert table.ids() == [0, 1, 2, 3, 6]
 
 
 @pytest.mark.proof
@@ -157,7 +174,11 @@ def test_files_that_were_removed_and_restored_are_whole(table: DeltaHarness) -> 
 
 def test_an_append_only_table_is_refused(table: DeltaHarness) -> None:
     table.sql("ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'true')")
-    refused(table, r"append-only \(delta.appendOnly\)")
+    remedy = refused(table, r"append-only \(delta.appendOnly\)")
+    assert remedy.startswith("undo that with ALTER TABLE")
+    table.sql("ALTER TABLE {table} SET TBLPROPERTIES ('delta.appendOnly' = 'false')")
+    rewound(table, attempt=Attempt(3, 0))
+    assert sorted(row["id"] for row in table.rows_visible()) == [0, 1]
 
 
 @pytest.mark.proof

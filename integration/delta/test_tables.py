@@ -4,6 +4,7 @@ refused before any write.
 
 from __future__ import annotations
 
+import shutil
 from datetime import UTC, date, datetime
 from decimal import Decimal
 from pathlib import Path
@@ -88,6 +89,8 @@ def test_narrower_columns_are_widened_and_others_refused(
         match=r"'id': the rows have string, the table has bigint.*'more' is not in the table",
     ):
         table.opened()
+    table.fields = pa.schema([("id", pa.int32()), ("name", pa.string())])
+    table.opened()
 
 
 def test_merge_schema_adds_columns_before_the_first_rows(
@@ -196,6 +199,14 @@ def test_fields_of_structs_are_widened(delta_spark: SparkSession, tmp_path: Path
 # -- where the table is ----------------------------------------------------------------------------
 
 
+VARIANT = pa.struct(
+    [
+        pa.field("value", pa.binary(), nullable=False),
+        pa.field("metadata", pa.binary(), nullable=False, metadata={b"variant": b"true"}),
+    ]
+)
+
+
 def sink_for(
     spark: SparkSession, schema: pa.Schema | None = DeltaHarness.schema, **options: Any
 ) -> OpenDeltaSink:
@@ -290,6 +301,7 @@ def test_a_table_of_the_catalog_in_another_format_is_refused(
         ({}, (("ID", pa.int32()),), "COLUMN_ALREADY_EXISTS"),
         ({}, (("a b", pa.int32()),), "DELTA_INVALID_CHARACTERS_IN_COLUMN_NAMES"),
         ({}, (("wait", pa.duration("us")),), "DELTA_UNSUPPORTED_DATA_TYPES"),
+        ({}, (("v", VARIANT),), "column 'v': a VARIANT is not supported"),
     ],
     ids=lambda value: None if isinstance(value, str) else "",
 )
@@ -312,17 +324,24 @@ def test_what_is_refused_leaves_no_new_table_behind(
         table.opened()
     assert list(tmp_path.iterdir()) == []
     assert not delta_spark.catalog.tableExists(where["table"])
+    table.fields, table.options["partition_by"] = table.schema, ["name"]
+    try:
+        table.opened()
+    finally:
+        delta_spark.sql(f"DROP TABLE IF EXISTS {where['table']}")
 
 
 def test_where_nothing_can_be_written_no_table_is_made(
     delta_spark: SparkSession, tmp_path: Path
 ) -> None:
-    tmp_path.chmod(0o555)
-    try:
-        with pytest.raises(PreflightError, match="cannot be written"):
-            sink_for(delta_spark, path=str(tmp_path / "new" / "orders"), create=True)
-    finally:
-        tmp_path.chmod(0o755)
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    with pytest.raises(PreflightError, match="cannot be written"):
+        sink_for(delta_spark, path=str(closed / "new" / "orders"), create=True)
+    assert list(closed.iterdir()) == []
+    closed.chmod(0o755)
+    sink_for(delta_spark, path=str(closed / "new" / "orders"), create=True)
+    shutil.rmtree(closed)
     (tmp_path / "file").write_text("theirs")
     with pytest.raises(PreflightError, match=r"Could not create table|cannot be written"):
         sink_for(delta_spark, path=str(tmp_path / "file" / "orders"), create=True)
@@ -346,6 +365,8 @@ def test_statistics_are_needed(delta_spark: SparkSession, tmp_path: Path) -> Non
         changed(delta_spark, no_statistics),
         pytest.raises(PreflightError, match=r"stats\.collect"),
     ):
+        table.opened()
+    with changed(delta_spark, {"spark.databricks.delta.stats.collect": "true"}):
         table.opened()
 
 
@@ -424,6 +445,7 @@ def test_what_is_no_table_is_refused_and_left_alone(
             sink_for(delta_spark, **options)
     assert sorted(tmp_path.rglob("*")) == before
     assert sink_for(delta_spark, path=str(tmp_path / "link"), root=str(outer)).target()
+    assert sink_for(delta_spark, path=str(tmp_path / "nothing"), create=True).target()
 
 
 def test_what_a_driver_left_that_died_while_its_table_was_made_is_no_obstacle(
@@ -461,3 +483,4 @@ def test_a_folder_that_cannot_be_written_is_refused(
     finally:
         table.folder.chmod(0o755)
     assert sorted(table.folder.rglob("*")) == before
+    table.opened()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import datetime
 import decimal
+import re
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +15,9 @@ from pyspark.sql.pandas.types import from_arrow_schema
 
 from harness.hostile_values import READABLE
 from harness.staged_sink_harness import FileHarness, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import RejectedRowsError
-from twophase.testing.harness import Row
+from twophase.testing.harness import FIRST_SUBTASK, Row, transaction_id
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.proof]
 
@@ -180,3 +182,23 @@ def test_what_readers_of_orc_could_not_read_is_refused(
     with pytest.raises(RejectedRowsError, match=why):
         table.write(sink, [{"old": value}])
     assert table.files() == []
+
+
+@pytest.mark.parametrize("kind", ["csv", "json"])
+def test_bytes_that_are_no_text_are_decoded_as_the_refusal_says(
+    spark: SparkSession, tmp_path: Path, kind: str
+) -> None:
+    frame = spark.sql("SELECT 1L AS id, CAST(X'41E4' AS STRING) AS value")
+    fields = pa.schema([("id", pa.int64()), ("value", pa.string())])
+    table = FileHarness(tmp_path / "orders", fields, format=kind)
+    sink = table.opened()
+    latin = pa.array([b"A\xe4"]).view(pa.string())
+    writer = sink.writers()(transaction_id(), FIRST_SUBTASK)
+    writer.write(pa.RecordBatch.from_arrays([pa.array([1]), latin], schema=fields))
+    with pytest.raises(RejectedRowsError, match="value in row 1 of 1 is not text") as caught:
+        writer.pre_commit()
+    [advised] = re.findall(r"with (decode\(.*\)), or", caught.value.remedy)
+    mended = frame.selectExpr("id", f"{advised} AS value").collect()
+    piece = table.write(sink, [row.asDict() for row in mended], checkpoint=1)
+    assert commit(sink, piece) == [Committed()]
+    assert table.rows_visible() == [{"id": 1, "value": "Aä"}]

@@ -15,7 +15,7 @@ from harness.staged_sink_harness import commit, orders
 from integration.hive.sink_harness import HiveHarness
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import SinkContext
-from twophase.errors import TargetChangedError
+from twophase.errors import ConfigError, TargetChangedError
 from twophase.ids import Attempt
 from twophase.testing.harness import JOB, SINK
 
@@ -125,3 +125,24 @@ def test_a_table_that_a_commit_has_accepted_stays_accepted_after_a_declined_atte
         name, value = partition.split("=")
         table.sql(f"ALTER TABLE {{table}} DROP PARTITION ({name}='{value}')")
     assert not sink.history().replaced
+
+
+def test_a_table_that_was_dropped_under_a_running_job_goes_on_when_it_is_there_again(
+    external: tuple[HiveHarness, str],
+) -> None:
+    table, ddl = external
+    sink = table.opened(SECOND)
+    piece = table.write(sink, orders([2], dt="b"), 1, SECOND)
+    table.sql("DROP TABLE {table}")
+    with pytest.raises(ConfigError, match="is gone") as caught:
+        sink.history()
+    assert caught.value.remedy.startswith("create it again over the same folder")
+    with pytest.raises(ConfigError, match="could not add partitions") as caught:
+        commit(sink, piece)
+    assert caught.value.remedy.endswith("or the table.")
+    table.make(ddl)
+    table.sql("MSCK REPAIR TABLE {table}")
+    again = table.opened(SECOND)
+    assert not again.history().replaced
+    assert commit(again, piece) == [Committed()]
+    assert ids(table) == [1, 2]

@@ -128,6 +128,15 @@ def test_fields_that_hive_would_not_find_in_orc_are_refused(hive_spark: SparkSes
     with pytest.raises(ConfigError, match="column 'in' has a struct with the field 'Xy'") as caught:
         table.opened()
     assert "make it a parquet table" in str(caught.value)
+    parquet = HiveHarness(hive_spark, given)
+    parquet.sql(
+        "CREATE TABLE {table} (id BIGINT, `in` ARRAY<STRUCT<Xy: TINYINT>>) STORED AS PARQUET"
+    )
+    parquet.opened()
+    small = pa.schema([("id", pa.int64()), ("in", pa.list_(pa.struct([("xy", pa.int8())])))])
+    without = HiveHarness(hive_spark, small)
+    without.sql("CREATE TABLE {table} (id BIGINT, `in` ARRAY<STRUCT<xy: TINYINT>>) STORED AS ORC")
+    without.opened()
 
 
 @pytest.mark.parametrize(
@@ -160,8 +169,9 @@ def test_timestamps_in_orc_need_a_jvm_in_utc(
         with pytest.raises(ConfigError, match="zone of this JVM is America/New_York"):
             table.opened()
         assert not hive_spark.catalog.tableExists(table.name)
+        HiveHarness(hive_spark, table.fields, create=True, format="parquet").opened()
     finally:
-        zones.setDefault(former)
+        zones.setDefault(former)  # to that of a JVM that was started with -Duser.timezone=UTC
     table.opened()
 
 

@@ -105,6 +105,10 @@ def test_a_partition_that_is_elsewhere_is_refused(table: HiveHarness, folded: bo
         with pytest.raises(RestoreRefusedError, match=message):
             call()
     assert ids(table) == [0, 1, 2]
+    elsewhere.rename(table.path / "dt=b")
+    table.sql(f"ALTER TABLE {{table}} PARTITION (dt='b') SET LOCATION '{table.path / 'dt=b'}'")
+    rewind(table, Attempt(3, 0))
+    assert ids(table) == [0]
 
 
 def test_rows_that_others_have_inserted_stay(table: HiveHarness) -> None:
@@ -142,3 +146,7 @@ def test_a_table_without_partitions_that_is_elsewhere_is_refused(plain: HiveHarn
         with pytest.raises(RestoreRefusedError, match="the table is at"):
             call()
     assert len(plain.files()) == 2
+    sink.check_rewind({LINEAGE: 1})
+    plain.sql(f"ALTER TABLE {{table}} SET LOCATION '{plain.path}'")
+    rewind(plain, Attempt(3, 0))
+    assert ids(plain) == [0]

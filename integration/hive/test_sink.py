@@ -33,6 +33,7 @@ from twophase.ids import Attempt
 from twophase.internals.failpoints import FailpointError
 from twophase.sinks.common.partition_names import NULL_NAME
 from twophase.sinks.hive import policies
+from twophase.sinks.hive.catalog import Catalog, HiveTable
 from twophase.sinks.hive.pending import PendingPartitions
 from twophase.sinks.hive.policies import CommittedPartition
 from twophase.testing.harness import JOB, SINK, Row, fresh_name
@@ -42,6 +43,7 @@ pytestmark = [pytest.mark.part("hive"), pytest.mark.thin(3)]
 DT = pa.schema(
     [("id", pa.int64()), ("name", pa.string()), ("amount", pa.float64()), ("dt", pa.string())]
 )
+FIELDS = HiveHarness.schema
 NAMED = pa.schema([("id", pa.int64()), ("name", pa.string()), ("dt", pa.string())])
 SERDE = (
     "CREATE TABLE {table} (id BIGINT, name STRING, amount DOUBLE) PARTITIONED BY (dt STRING) "
@@ -218,49 +220,106 @@ TRANSACTIONAL = (
     "CLUSTERED BY (id) INTO 2 BUCKETS STORED AS ORC TBLPROPERTIES ('transactional'='true')"
 )
 BY_THREE = "(id BIGINT, name STRING, amount DOUBLE)"
-MISFITS: list[tuple[str, dict[str, Any], str]] = [
-    ("", {}, "There is no table"),
-    (created(f"{BY_THREE} STORED AS TEXTFILE"), {}, "neither parquet nor orc"),
-    (created(f"{BY_THREE} USING json"), {}, "neither parquet nor orc"),
-    ("CREATE VIEW {table} AS SELECT 1 AS id", {}, "it is a VIEW"),
-    (created("({columns}) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS"), {}, "bucketed"),
-    (created(f"({{columns}}) {TRANSACTIONAL}"), {}, "transactional"),
+ANOTHER = {"table": "another", "create": True}
+"""A new table, in place of one to which files cannot be added."""
+MISFITS: list[tuple[str, dict[str, Any], str, pa.Schema, dict[str, Any]]] = [
+    ("", {}, "There is no table", FIELDS, {"create": True}),
+    (
+        created(f"{BY_THREE} STORED AS TEXTFILE"),
+        {},
+        "neither parquet nor orc",
+        FIELDS,
+        ANOTHER,
+    ),
+    (created(f"{BY_THREE} USING json"), {}, "neither parquet nor orc", FIELDS, ANOTHER),
+    ("CREATE VIEW {table} AS SELECT 1 AS id", {}, "it is a VIEW", FIELDS, ANOTHER),
+    (
+        created("({columns}) USING parquet CLUSTERED BY (id) INTO 2 BUCKETS"),
+        {},
+        "bucketed",
+        FIELDS,
+        ANOTHER,
+    ),
+    (created(f"({{columns}}) {TRANSACTIONAL}"), {}, "transactional", FIELDS, ANOTHER),
     (
         created("(id BIGINT, name VARCHAR(5), amount DOUBLE) USING parquet"),
         {},
         "CHAR or VARCHAR",
+        FIELDS,
+        ANOTHER,
     ),
-    (created("(id BIGINT, name STRING) USING parquet"), {}, "'amount' is not in the table"),
-    (created("({columns}, more INT) USING parquet"), {}, "'more' is not in the rows"),
+    (
+        created("(id BIGINT, name STRING) USING parquet"),
+        {},
+        "'amount' is not in the table",
+        FIELDS.remove(2),
+        {},
+    ),
+    (
+        created("({columns}, more INT) USING parquet"),
+        {},
+        "'more' is not in the rows",
+        FIELDS.append(pa.field("more", pa.int32())),
+        {},
+    ),
     (
         created("(id INT, name STRING, amount DOUBLE) USING orc"),
         {},
         "the rows have int64, the table has int32",
+        FIELDS.set(0, pa.field("id", pa.int32())),
+        {},
     ),
-    (SERDE + "ORC", {}, "'dt' is not in the rows"),
-    (SERDE + "ORC", {"partition": {"day": "1"}}, "'day' is not a partition column"),
-    (SERDE + "ORC", {"partition": {"dt": ""}}, "would read back as null"),
+    (SERDE + "ORC", {}, "'dt' is not in the rows", DT, {}),
+    (
+        SERDE + "ORC",
+        {"partition": {"day": "1"}},
+        "'day' is not a partition column",
+        DT,
+        {"partition": {}},
+    ),
+    (
+        SERDE + "ORC",
+        {"partition": {"dt": ""}},
+        "would read back as null",
+        DT,
+        {"partition": {}},
+    ),
     (
         SERDE + "ORC",
         {"create": True, "partition_by": ["name"]},
         r"is partitioned by \['dt'\]",
+        DT,
+        {"partition_by": ["dt"]},
     ),
     (
         created("({columns}) USING parquet PARTITIONED BY (amount)"),
         {},
         "'amount': double does not read back",
+        FIELDS,
+        ANOTHER,
     ),
-    (created("({columns}) USING parquet"), {"root": "/lake"}, "where it has to be"),
+    (
+        created("({columns}) USING parquet"),
+        {"root": "/lake"},
+        "where it has to be",
+        FIELDS,
+        {"root": "/"},
+    ),
 ]
 
 
 @pytest.mark.parametrize(
-    ("statement", "options", "what"),
+    ("statement", "options", "what", "rows", "way"),
     first_of(4, MISFITS),
     ids=lambda value: None if isinstance(value, str) else "",
 )
-def test_a_table_that_does_not_fit_is_refused_by_name(
-    hive_spark: SparkSession, statement: str, options: dict[str, Any], what: str
+def test_a_table_that_does_not_fit_is_refused_by_name_and_goes_on_as_the_error_says(
+    hive_spark: SparkSession,
+    statement: str,
+    options: dict[str, Any],
+    what: str,
+    rows: pa.Schema,
+    way: dict[str, Any],
 ) -> None:
     table = HiveHarness(hive_spark, **options)
     if statement:
@@ -268,6 +327,10 @@ def test_a_table_that_does_not_fit_is_refused_by_name(
     with pytest.raises(ConfigError, match=what):
         table.opened()
     assert not list(table.path.glob("_twophase*"))
+    table.fields = rows
+    if way is ANOTHER:
+        way = way | {"table": fresh_name("another")}
+    table.opened(**way)
 
 
 @pytest.mark.parametrize(
@@ -339,6 +402,8 @@ def test_columns_that_are_refused_leave_no_new_table_behind(
     with pytest.raises(ConfigError, match=what):
         table.opened()
     assert not hive_spark.catalog.tableExists(table.name)
+    table.fields = pa.schema([("id", pa.int64()), ("more", pa.int64())])
+    table.opened()
 
 
 def test_a_repair_creates_no_table(hive_spark: SparkSession) -> None:
@@ -365,9 +430,29 @@ def test_a_folder_with_files_of_others_gets_no_table(hive_spark: SparkSession) -
     table = HiveHarness(hive_spark, create=True)
     table.path.mkdir(parents=True)
     (table.path / "theirs").write_text("theirs")
-    with pytest.raises(ConfigError, match="already exists"):
+    with pytest.raises(ConfigError, match="already exists") as caught:
         table.opened()
+    assert caught.value.remedy == "correct the sink's options, the rows or the table."
     assert not hive_spark.catalog.tableExists(table.name)
+    table.opened(table=fresh_name("another"))
+
+
+def test_a_table_that_disappears_as_soon_as_it_is_made_is_made_by_the_next_start(
+    hive_spark: SparkSession, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    table, create = HiveHarness(hive_spark, create=True), Catalog.create
+
+    def dropped(catalog: Catalog, planned: HiveTable) -> None:
+        create(catalog, planned)
+        table.sql("DROP TABLE {table}")
+
+    with monkeypatch.context() as other:
+        other.setattr(Catalog, "create", dropped)
+        with pytest.raises(ConfigError, match="was created and then disappeared"):
+            table.opened()
+    sink = table.opened()
+    assert commit(sink, table.write(sink, orders([1]))) == [Committed()]
+    assert ids(table) == [1]
 
 
 @pytest.mark.proof
@@ -410,6 +495,8 @@ def test_rows_of_a_partition_that_was_moved_stop_the_job_until_it_is_back(
         Committed()
     ]
     table.sql(f"ALTER TABLE {{table}} PARTITION (dt='a b') SET LOCATION '{tmp_path / 'cold'}'")
+    table.sql("INSERT INTO {table} PARTITION (dt='a b') VALUES (6, 'theirs', 0.5)")
+    assert [*(tmp_path / "cold").glob("part-*")]
     piece = table.write(
         sink, [*orders([3], dt="a b"), *orders([4], dt="c"), *orders([5], dt="new")], 1
     )
@@ -425,11 +512,13 @@ def test_rows_of_a_partition_that_was_moved_stop_the_job_until_it_is_back(
             assert part in str(caught.value)
         assert len(table.staged()) == 1  # no proof was given
     assert table.partitions() == ["dt=a b", "dt=c"]
+    for theirs in (tmp_path / "cold").glob("part-*"):
+        theirs.rename(table.path / "dt=a b" / theirs.name)
     table.sql(
         f"ALTER TABLE {{table}} PARTITION (dt='a b') SET LOCATION 'file://{table.path / 'dt=a b'}/'"
     )
-    assert commit(sink, piece) == [Committed()]
-    assert ids(table) == [1, 2, 3, 4, 5]
+    assert commit(table.opened(), piece) == [Committed()]
+    assert ids(table) == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.proof
@@ -744,8 +833,11 @@ def test_partitions_that_wait_are_completed_on_request(
 def test_options_that_do_not_go_together_are_refused(
     hive_spark: SparkSession, options: dict[str, Any], what: str
 ) -> None:
+    table = HiveHarness(hive_spark, TIMED, **HOURLY | options)
     with pytest.raises(ConfigError, match=what):
-        HiveHarness(hive_spark, TIMED, **HOURLY | options).opened()
+        table.opened()
+    table.options = HOURLY
+    table.opened()
 
 
 @pytest.mark.parametrize("point", representatives(["F04", "F05", "C14"], {"F05"}))

@@ -132,9 +132,11 @@ class Committer:
         raise self._stop(
             request.committable,
             what,
-            remedy="find out whether the table has these rows. If it has not, and they cannot be "
-            "written again: twophase repair accept-loss; "
-            "and keep delta.logRetentionDuration longer than any outage.",
+            remedy="find out whether the table has these rows. Then delete "
+            f"{self._table.pieces.manifest_path(PieceName.of(request.committable.transaction))} "
+            "and start the job again: it says how they are written again, and how it goes on "
+            "without them (twophase repair accept-loss), as it has to if the table has them. Keep "
+            "delta.logRetentionDuration longer than any outage.",
         )
 
     def _ready(

@@ -92,8 +92,7 @@ class Orphans:
             raise StopJobError(
                 f"{committable.transaction} was to be aborted, but commit {named} of the table "
                 "names its files: its rows are visible.",
-                remedy="find out who committed it; then remove its rows by hand, "
-                "or restore the table.",
+                remedy="start the job with the folder (checkpointLocation) that decided it.",
             )
         return named
 

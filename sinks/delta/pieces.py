@@ -141,6 +141,10 @@ class Pieces:
         """Return whether a piece has a manifest, whole or torn: it may have been whole before."""
         return self._storage.exists(self._record(name, _MANIFEST))
 
+    def manifest_path(self, name: PieceName) -> str:
+        """Return where the manifest of a piece is, for a message."""
+        return self._storage.absolute(self._record(name, _MANIFEST))
+
     def is_being_aborted(self, name: PieceName) -> bool:
         """Return whether an abort of a piece has begun, and not ended."""
         return self._storage.exists(self._record(name, _ABORTED))

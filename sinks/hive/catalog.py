@@ -388,7 +388,7 @@ class Catalog:
             if is_refusal(error):
                 raise ConfigError(
                     f"Spark could not {what}: {shown(brief(error))}.",
-                    remedy="correct the sink's options, or the rows.",
+                    remedy="correct the sink's options, the rows or the table.",
                 ) from error
             raise TargetUnreachableError(
                 f"The metastore could not {what}: {shown(brief(error))}.",

@@ -67,7 +67,7 @@ def _create(catalog: Catalog, options: HiveOptions, rows: pa.Schema) -> HiveTabl
     if found is None:
         raise ConfigError(
             f"Table {options.table!r} was created and then disappeared.",
-            remedy="find out who dropped it.",
+            remedy="find out who dropped it, then start the job again: it creates it.",
         )
     return found
 

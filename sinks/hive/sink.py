@@ -264,6 +264,8 @@ class OpenHiveSink(OpenStagedSink):
         found = self._catalog.table(self._options.table)
         if found is None:
             raise ConfigError(
-                f"Table {self._options.table!r} is gone.", remedy="find out who dropped it."
+                f"Table {self._options.table!r} is gone.",
+                remedy="create it again over the same folder, or restore both from a backup, then "
+                "start the job again.",
             )
         return found

@@ -44,7 +44,7 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
     if problems:
         raise ConfigError(
             f"The rows cannot be written as {kind.value}: {'; '.join(problems)}.",
-            remedy="change the rows.",
+            remedy="change the rows, the sink's options or the table.",
         )
     for name in partition_by:
         folder_name(name, None)

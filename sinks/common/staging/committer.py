@@ -40,7 +40,7 @@ from twophase.sinks.common.staging.aborted import restage
 from twophase.sinks.common.staging.disk import digest, opened_folder, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
-from twophase.sinks.common.staging.rewound import moved_out
+from twophase.sinks.common.staging.rewound import UNFINISHED_REMEDY, moved_out
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.visible_files import move_back
@@ -141,8 +141,7 @@ class Committer:
                 f"A rewind of {self._table.area.root} has not finished: rows of checkpoints up to "
                 f"{max(piece.checkpoint for piece in out)} have left it. Nothing is committed "
                 "until it has.",
-                remedy="repeat the restore (restore.path) that rewinds these checkpoints, or give "
-                "it up: twophase repair abandon-rewind JOB.yaml",
+                remedy=UNFINISHED_REMEDY,
             )
 
     def _find(self, committable: Committable) -> _Piece | AlreadyCommitted | Lost:

@@ -77,6 +77,7 @@ def create_staging_area(root: Path, owner: Owner) -> StagingArea:
         area.create()
         stage = area.stage()
         rename_new(stage / STAGED, stage / DONE)
+        rename_new(stage / DONE, stage / STAGED)  # what is staged is not committed
     except FileExistsError:
         return area
     except OSError as error:

@@ -143,8 +143,8 @@ class Rewind:
         """Check that all files of a piece are in the table, or were moved out before."""
         if self._stays(piece):
             raise self._refused(
-                f"an earlier rewind, to a checkpoint before {_named(piece)}, has not finished; "
-                "repeat that restore"
+                f"an earlier rewind, to a checkpoint before {_named(piece)}, has not finished",
+                rewound.UNFINISHED_REMEDY,
             )
         self._check_once(files, out)
         is_folded = highest_marks(stage).get(piece.lineage, -1) >= piece.checkpoint
@@ -244,12 +244,12 @@ class Rewind:
     def _fenced(self, fence: Attempt, attempt: Attempt) -> FencedError:
         return driver_is_fenced(self._area.owner.job, self._area.owner.sink, fence, attempt)
 
-    def _refused(self, why: str) -> RestoreRefusedError:
+    def _refused(self, why: str, remedy: str = "") -> RestoreRefusedError:
         owner = self._area.owner
         return RestoreRefusedError(
             f"Sink {owner.sink!r} of job {owner.job!r} cannot rewind {self._root}: "
             f"{why}. Nothing was removed.",
-            remedy="undo that, or restore a newer checkpoint.",
+            remedy=remedy or "undo that, or restore a newer checkpoint.",
         )
 
     def _unknown(self, foreign: Path, marks: Mapping[str, int]) -> RestoreRefusedError:

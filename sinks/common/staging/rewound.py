@@ -31,6 +31,12 @@ from twophase.sinks.common.staging.staging_area import (
     remove,
 )
 
+UNFINISHED_REMEDY = (
+    "repeat the restore (restore.path) that rewinds these checkpoints, or give it up: "
+    "twophase repair abandon-rewind JOB.yaml"
+)
+"""What to do about a rewind that has not finished."""
+
 _PLACES = "places"
 
 Files = Mapping[PieceName, Mapping[int, Path]]

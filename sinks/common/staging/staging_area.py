@@ -268,7 +268,8 @@ def entries(folder: Path) -> list[str]:
     except FileNotFoundError as error:
         raise TargetUnreachableError(
             f"{folder} is gone: another driver has just raised the fence, or someone deleted it.",
-            remedy="start the job again: it looks again.",
+            remedy="start the job again: it looks again. If that is still gone, restore the hidden "
+            "folder from a backup.",
         ) from error
 
 

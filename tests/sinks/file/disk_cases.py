@@ -57,6 +57,8 @@ def full_at_open(folder: Path) -> None:
     _remount(folder, f"nr_inodes={used + 2}")
     with pytest.raises(PreflightError, match="No space left on device"):
         FileHarness(folder / "orders").opened()
+    _remount(folder, "nr_inodes=10000")
+    FileHarness(folder / "orders").opened()
 
 
 def read_only_at_open(folder: Path) -> None:
@@ -64,6 +66,8 @@ def read_only_at_open(folder: Path) -> None:
     _remount(folder, "ro")
     with pytest.raises(PreflightError, match="cannot be written"):
         FileHarness(folder / "orders").opened()
+    _remount(folder, "rw")
+    FileHarness(folder / "orders").opened()
 
 
 def read_only_before_the_decision(folder: Path) -> None:
@@ -73,6 +77,9 @@ def read_only_before_the_decision(folder: Path) -> None:
     with pytest.raises(DeclinedError, match="Read-only file system"):
         table.write(sink, orders(range(5)))
     assert (table.files(), table.staged()) == ([], [])
+    _remount(folder, "rw")
+    assert commit(sink, table.write(sink, orders(range(5)), 1)) == [Committed()]
+    assert len(table.rows_visible()) == 5
 
 
 def read_only_after_the_decision(folder: Path) -> None:

@@ -18,9 +18,10 @@ import pytest
 from harness.staged_sink_harness import FileHarness, commit, final, orders
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import Committed, Lost, RetryLater
-from twophase.errors import StopJobError
+from twophase.errors import StopJobError, TargetUnreachableError
+from twophase.ids import Attempt
 from twophase.sinks.common.staging import committer, disk, orphans
-from twophase.sinks.common.staging.aborted import AbortedPieces
+from twophase.sinks.common.staging.aborted import AbortedPieces, restage
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.common.staging.staging_area import STAGED
@@ -303,3 +304,30 @@ def test_what_a_dead_driver_had_begun_to_delete_is_in_doubt_and_never_committed(
     assert sink.in_doubt() == []
     assert table.rows_visible() == []
     assert hidden(table) == []
+
+
+def test_an_abort_under_which_the_fence_is_raised_is_done_by_the_next_start(
+    table: FileHarness,
+    other: OpenStagedSink,
+    piece: Committable,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    in_the_window(monkeypatch, lambda: table.opened(Attempt(2, 1)))
+    with pytest.raises(TargetUnreachableError, match="has just raised the fence"):
+        other.abort([piece])
+    again = table.opened(Attempt(3, 1))
+    again.abort(again.in_doubt())
+    assert table.staged() == hidden(table) == []
+
+
+def test_an_abort_whose_piece_others_keep_taking_is_done_once_they_do_not_run(
+    table: FileHarness, other: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as beside:
+        beside.setattr(orphans, "failpoint", lambda _: restage(stage(table), name_of(piece)))
+        with pytest.raises(TargetUnreachableError, match="keep taking them") as caught:
+            other.abort([piece])
+    assert caught.value.remedy == "run only one driver."
+    assert len(table.staged()) == 1
+    other.abort([piece])
+    assert table.staged() == hidden(table) == []

@@ -12,7 +12,7 @@ import pyarrow.orc
 import pyarrow.parquet
 import pytest
 
-from harness.rights import umask
+from harness.rights import permissions_checked, umask
 from harness.staged_sink_harness import FileHarness, commit, orders
 from twophase.contract.sink import SinkContext
 from twophase.errors import ConfigError, DeclinedError, PreflightError
@@ -41,9 +41,10 @@ def opened(path: Path | str, fields: pa.Schema = FIELDS, **options: Any) -> Open
         "/a\0b",
     ],
 )
-def test_a_path_that_is_no_local_folder_is_refused(path: str) -> None:
+def test_a_path_that_is_no_local_folder_is_refused(tmp_path: Path, path: str) -> None:
     with pytest.raises(ConfigError, match="not an absolute path on a file system"):
         opened(path)
+    opened(tmp_path / "orders")
 
 
 @pytest.mark.parametrize("form", ["{}", "file:{}", "file://{}", "file://localhost{}"])
@@ -69,11 +70,24 @@ def test_a_missing_folder_above_the_table_is_not_made(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="Cannot create the folder"):
         opened(tmp_path / "not_mounted" / "orders")
     assert list(tmp_path.iterdir()) == []
+    (tmp_path / "not_mounted").mkdir()
+    opened(tmp_path / "not_mounted" / "orders")
 
 
 def test_a_file_in_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "orders").touch()
     with pytest.raises(PreflightError, match="orders"):
+        opened(tmp_path / "orders")
+
+
+def test_a_folder_that_this_account_cannot_write_is_refused_until_it_may(tmp_path: Path) -> None:
+    (tmp_path / "orders").mkdir()
+    (tmp_path / "orders").chmod(0o555)
+    with permissions_checked():
+        with pytest.raises(PreflightError, match=r"cannot be written|Cannot create") as caught:
+            opened(tmp_path / "orders")
+        assert caught.value.remedy == "give the driver's account the right to write there."
+        (tmp_path / "orders").chmod(0o755)
         opened(tmp_path / "orders")
 
 
@@ -101,62 +115,110 @@ def test_an_option_that_is_not_right_is_named(
         FileSink(**{"path": str(tmp_path), **options})
 
 
+ID = pa.schema([("id", pa.int64())])
+
+
+def plus(*fields: tuple[str, pa.DataType]) -> pa.Schema:
+    """The column `id`, and these."""
+    return pa.schema([*ID, *(pa.field(name, kind) for name, kind in fields)])
+
+
 @pytest.mark.parametrize(
-    ("fields", "options", "what"),
+    ("fields", "options", "what", "rows", "mended"),
     [
-        (FIELDS, {"partition_by": ["dt"]}, "partition column 'dt' is not in the rows"),
-        (FIELDS, {"partition_by": ["amount"]}, "column 'amount': double does not read back"),
+        (
+            FIELDS,
+            {"partition_by": ["dt"]},
+            "partition column 'dt' is not in the rows",
+            plus(("dt", pa.string())),
+            {},
+        ),
+        (
+            FIELDS,
+            {"partition_by": ["amount"]},
+            "column 'amount': double does not read back",
+            plus(("amount", pa.decimal128(9, 2))),
+            {},
+        ),
         (
             pa.schema([("name", pa.string())]),
             {"partition_by": ["name"]},
             "there are only partition columns",
+            plus(("name", pa.string())),
+            {},
         ),
-        (pa.schema([("id", pa.int64()), ("ID", pa.int64())]), {}, "column 'id' appears twice"),
+        (plus(("ID", pa.int64())), {}, "column 'id' appears twice", plus(("id2", pa.int64())), {}),
         (
-            pa.schema([("id", pa.int64()), ("_p", pa.string())]),
+            plus(("_p", pa.string())),
             {"partition_by": ["_p"]},
             "readers would skip",
+            plus(("p", pa.string())),
+            {"partition_by": ["p"]},
         ),
         (
-            pa.schema([("id", pa.int64()), ("n", pa.null())]),
+            plus(("n", pa.null())),
             {},
             "column 'n': null does not read back unchanged from parquet",
+            plus(("n", pa.string())),
+            {},
         ),
         (
-            pa.schema([("id", pa.int64()), ("b", pa.binary())]),
+            plus(("b", pa.binary())),
             {"format": "csv"},
             "CSV cannot store bytes",
+            plus(("b", pa.binary())),
+            {"format": "parquet"},
         ),
         (
-            pa.schema([("id", pa.int64()), ("l", pa.list_(pa.int8()))]),
+            plus(("l", pa.list_(pa.int8()))),
             {"format": "csv"},
             "CSV cannot store nested values",
+            plus(("l", pa.list_(pa.int8()))),
+            {"format": "json"},
         ),
-        (pa.schema([("id", pa.int64()), ("d", pa.duration("us"))]), {"format": "orc"}, "duration"),
         (
-            pa.schema([("id", pa.int64()), ("t", pa.timestamp("us"))]),
+            plus(("d", pa.duration("us"))),
+            {"format": "orc"},
+            "duration",
+            plus(("d", pa.int64())),
+            {},
+        ),
+        (
+            plus(("t", pa.timestamp("us"))),
             {"format": "orc"},
             "column 't': pyarrow and Spark",
+            plus(("t", pa.timestamp("us", "UTC"))),
+            {},
         ),
         (
             pa.schema([("m", pa.map_(pa.int32(), pa.string()))]),
             {"format": "json"},
             "keys of a JSON object",
+            pa.schema([("m", pa.map_(pa.string(), pa.string()))]),
+            {},
         ),
         (
             pa.schema([("s", pa.struct([("x", pa.list_(pa.null()))]))]),
             {},
             "column 's': null does not read back unchanged",
+            pa.schema([("s", pa.struct([("x", pa.list_(pa.int8()))]))]),
+            {},
         ),
     ],
-    ids=lambda value: None if isinstance(value, str) else "",
+    ids=lambda value: value if isinstance(value, str) else "",
 )
-def test_columns_that_would_not_read_back_are_refused(
-    tmp_path: Path, fields: pa.Schema, options: dict[str, Any], what: str
+def test_columns_that_would_not_read_back_are_refused_until_rows_or_options_are_changed(
+    tmp_path: Path,
+    fields: pa.Schema,
+    options: dict[str, Any],
+    what: str,
+    rows: pa.Schema,
+    mended: dict[str, Any],
 ) -> None:
     with pytest.raises(ConfigError, match=what):
         opened(tmp_path / "orders", fields, **options)
     assert not (tmp_path / "orders").exists()
+    opened(tmp_path / "orders", rows, **options | mended)
 
 
 @pytest.mark.parametrize(
@@ -189,6 +251,7 @@ def test_a_folder_with_other_files_is_refused_and_left_as_it_was(
     with pytest.raises(ConfigError, match="has files that this sink would not write"):
         opened(table.path, fields, **options)
     assert sorted(tmp_path.rglob("*")) == before
+    opened(tmp_path / "another", fields, **options)
     opened(table.path, FIELDS, format=kind, partition_by=["name"])
 
 
@@ -197,6 +260,10 @@ def test_a_file_that_is_no_parquet_is_named(tmp_path: Path) -> None:
     (tmp_path / "orders" / "a.parquet").write_text("not parquet")
     with pytest.raises(PreflightError, match=r"a\.parquet' cannot be read as parquet"):
         opened(tmp_path / "orders")
+    pa.parquet.write_table(
+        pa.Table.from_pylist(orders([1]), FIELDS), tmp_path / "orders" / "a.parquet"
+    )
+    opened(tmp_path / "orders")
 
 
 def test_what_readers_skip_does_not_count_as_a_file(tmp_path: Path) -> None:
@@ -224,6 +291,7 @@ def test_a_repair_creates_no_folder(tmp_path: Path) -> None:
     with pytest.raises(PreflightError, match="orders is not a folder"):
         FileSink(path=str(tmp_path / "orders")).open(SinkContext("job", "sink", None, 0))
     assert list(tmp_path.iterdir()) == []
+    FileSink(path=str(tmp_path)).open(SinkContext("job", "sink", None, 0))
 
 
 def test_the_rights_of_committed_files_are_those_of_any_file(tmp_path: Path) -> None:

@@ -8,6 +8,7 @@ import dataclasses
 import os
 import shutil
 from functools import partial
+from itertools import count
 from pathlib import Path
 
 import pyarrow as pa
@@ -17,22 +18,24 @@ from harness.selection import representatives
 from harness.staged_sink_harness import FileHarness, Interrupt, commit, final, orders
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
-from twophase.contract.sink import CommitRequest
+from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.errors import (
     FencedError,
     NewerFormatError,
     PreflightError,
     StopJobError,
     TargetChangedError,
+    TargetUnreachableError,
 )
 from twophase.ids import Attempt, Subtask
 from twophase.internals.failpoints import FailpointError
 from twophase.internals.record import DamagedRecordError
-from twophase.sinks.common.staging import committer, disk
+from twophase.sinks.common.staging import committer, disk, staging_area
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.manifest import Manifest
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
-from twophase.testing.harness import transaction_id
+from twophase.sinks.common.staging.staging_area import StagingArea
+from twophase.testing.harness import JOB, SINK, transaction_id
 
 pytestmark = pytest.mark.part("files")
 
@@ -53,9 +56,83 @@ def test_h22_a_file_system_without_such_a_rename_is_refused(
 ) -> None:
     # 1 << 4 is a flag that no file system has: the kernel answers as one does that does not
     # know RENAME_NOREPLACE.
-    monkeypatch.setattr(disk, "_NOREPLACE", 1 << 4)
-    with pytest.raises(PreflightError, match="never replaces"):
-        table.opened()
+    with monkeypatch.context() as without:
+        without.setattr(disk, "_NOREPLACE", 1 << 4)
+        with pytest.raises(PreflightError, match="never replaces"):
+            table.opened()
+    table.elsewhere().opened()  # on the local file system of the tests
+
+
+def test_a_hidden_folder_without_what_proves_commits_is_refused_and_left_until_it_is_restored(
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, tmp_path: Path
+) -> None:
+    assert commit(sink, piece) == [Committed()]
+    waiting = table.write(sink, orders(range(3, 6)), 1)
+    hidden = table.path / "_twophase~contract~facts"
+    shutil.copytree(hidden, tmp_path / "backup")
+    [done] = hidden.glob("fence-*/done")
+    shutil.rmtree(done)
+    for _ in range(2):
+        with pytest.raises(PreflightError, match="done was missing"):
+            table.opened()
+        assert len(table.staged()) == 1
+    shutil.rmtree(hidden)
+    shutil.copytree(tmp_path / "backup", hidden)
+    again = table.opened()
+    assert commit(again, piece, waiting) == [AlreadyCommitted("done marker"), Committed()]
+    assert sorted(row["id"] for row in table.rows_visible()) == list(range(6))
+
+
+def test_a_folder_that_is_gone_from_the_hidden_one_is_looked_for_again_until_it_is_restored(
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, tmp_path: Path
+) -> None:
+    hidden = table.path / "_twophase~contract~facts"
+    shutil.copytree(hidden, tmp_path / "backup")
+    [marks] = hidden.glob("fence-*/marks")
+    marks.rmdir()
+    for again in (sink, table.opened()):
+        with pytest.raises(TargetUnreachableError, match="marks is gone") as caught:
+            again.history()
+        assert "it looks again. If that is still gone, restore" in caught.value.remedy
+    shutil.rmtree(hidden)
+    shutil.copytree(tmp_path / "backup", hidden)
+    again = table.opened()
+    assert again.history().committed == {}
+    assert commit(again, piece) == [Committed()]
+
+
+def test_a_look_below_a_fence_that_was_just_raised_is_repeated_by_the_next_start(
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The driver was paused between its look at the fence and the one below it."""
+    before = sink.table.area.stage()
+    table.opened(Attempt(2, 1))
+    with monkeypatch.context() as paused:
+        paused.setattr(StagingArea, "stage", lambda _: before)
+        with pytest.raises(TargetUnreachableError, match="has just raised the fence"):
+            sink.in_doubt()
+    assert table.opened(Attempt(3, 1)).in_doubt() == [piece]
+
+
+def test_drivers_that_keep_raising_the_fence_are_named_and_alone_one_raises_it(
+    table: FileHarness, sink: OpenStagedSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    counters = count(2)
+
+    def overtaken(source: Path, target: Path) -> None:
+        other = table.new_sink().open(SinkContext(JOB, SINK, table.fields, parallelism=2))
+        with monkeypatch.context() as alone:
+            alone.setattr(staging_area, "rename_new", rename_new)
+            other.fence(Attempt(1, next(counters)))
+        rename_new(source, target)
+
+    with monkeypatch.context() as beside:
+        beside.setattr(staging_area, "rename_new", overtaken)
+        with pytest.raises(TargetUnreachableError, match="keep raising it") as caught:
+            sink.fence(Attempt(2, 1))
+        assert caught.value.remedy == "run only one driver."
+    sink.fence(Attempt(2, 1))
+    assert sink.history().generation == 2
 
 
 @pytest.mark.parametrize(
@@ -193,8 +270,8 @@ def test_h25_a_foreign_file_at_a_final_name_stops_and_is_not_replaced(
     with pytest.raises(StopJobError, match="is not the file that was pre-committed"):
         commit(sink, piece)
     assert final(table, 1).read_text() == "theirs"
-    final(table, 1).unlink()
-    assert commit(sink, piece) == [Committed()]
+    final(table, 1).rename(table.path.parent / "theirs")
+    assert commit(table.opened(), piece) == [Committed()]
     assert len(table.rows_visible()) == 3
 
 
@@ -227,7 +304,8 @@ def test_a_link_in_place_of_a_partition_does_not_lead_out_of_the_table(
         commit(sink, piece)
     assert list(outside.iterdir()) == []
     (table.path / "name=row 1").unlink()
-    assert commit(sink, piece) == [Committed()]
+    (table.path / "name=row 1").mkdir()
+    assert commit(table.opened(), piece) == [Committed()]
 
 
 def test_a_late_commit_of_an_older_driver_is_never_called_lost(
@@ -247,8 +325,9 @@ def test_a_late_commit_of_an_older_driver_is_never_called_lost(
 
 
 def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
-    table: FileHarness, sink: OpenStagedSink, piece: Committable
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, tmp_path: Path
 ) -> None:
+    shutil.copytree(table.path / "_twophase~contract~facts", tmp_path / "backup")
     shutil.rmtree(table.path / "_twophase~contract~facts")
     for call in (
         partial(commit, sink, piece),
@@ -258,6 +337,9 @@ def test_a_decided_piece_whose_folder_was_deleted_stops_the_job_by_name(
     ):
         with pytest.raises(TargetChangedError, match="is gone, with all pre-committed rows"):
             call()
+    shutil.copytree(tmp_path / "backup", table.path / "_twophase~contract~facts")
+    assert commit(table.opened(), piece) == [Committed()]
+    assert len(table.rows_visible()) == 3
 
 
 def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(
@@ -269,10 +351,18 @@ def test_an_older_driver_that_was_overtaken_cannot_raise_its_fence(
     assert sink.history().generation == 5
 
 
-def test_two_fences_are_nobody_s_doing(table: FileHarness, sink: OpenStagedSink) -> None:
-    (table.path / "_twophase~contract~facts" / "fence-7.1").mkdir()
-    with pytest.raises(StopJobError, match="has 2 fences"):
-        sink.history()
+def test_two_fences_are_nobody_s_doing_and_stop_the_job_until_a_backup_is_restored(
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, tmp_path: Path
+) -> None:
+    hidden = table.path / "_twophase~contract~facts"
+    shutil.copytree(hidden, tmp_path / "backup")
+    (hidden / "fence-7.1").mkdir()
+    for call in (sink.history, table.opened):
+        with pytest.raises(StopJobError, match="has 2 fences"):
+            call()
+    shutil.rmtree(hidden)
+    shutil.copytree(tmp_path / "backup", hidden)
+    assert commit(table.opened(), piece) == [Committed()]
 
 
 def test_a_hidden_folder_that_was_deleted_makes_decided_pieces_lost_never_committed(

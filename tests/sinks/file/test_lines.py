@@ -46,8 +46,14 @@ def test_a_line_with_nothing_in_it_would_be_skipped(
     if partitioned:
         rows["day"] = pa.array(["x"] * 3)
     options = {"partition_by": ["day"]} if partitioned else {}
+    batch = pa.RecordBatch.from_pydict(rows)
     with pytest.raises(RejectedRowsError, match=f"it = NULL in row {place + 1} of 3 would be an"):
-        write(tmp_path, pa.RecordBatch.from_pydict(rows), format="csv", **options)
+        write(tmp_path / "refused", batch, format="csv", **options)
+    second = batch.append_column("too", pa.array([1, 2, 3]))
+    assert len(write(tmp_path / "second", second, format="csv", **options).rows_visible()) == 3
+    assert len(write(tmp_path / "json", batch, format="json", **options).rows_visible()) == 3
+    without = batch.filter(batch["it"].is_valid())
+    assert len(write(tmp_path / "without", without, format="csv", **options).rows_visible()) == 2
 
 
 def test_a_line_with_an_empty_text_or_a_second_column_is_one(tmp_path: Path) -> None:

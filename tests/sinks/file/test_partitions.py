@@ -62,6 +62,7 @@ def test_a_value_that_would_read_back_as_another_is_refused(tmp_path: Path, valu
         table.write(sink, [{"id": 1, "part": "good"}, {"id": 2, "part": value}])
     assert table.files() == []
     assert ("null" in str(caught.value)) == (f"nullif(part, '{value}')" in caught.value.remedy)
+    assert commit(sink, table.write(sink, [{"id": 1, "part": "good"}], 1)) == [Committed()]
 
 
 def test_several_partition_columns_of_every_type_read_back_equal(tmp_path: Path) -> None:

@@ -163,7 +163,10 @@ CHANGES: dict[str, tuple[Callable[[Path], object], str, str]] = {
 
 
 @pytest.mark.parametrize("how", CHANGES)
-def test_a_file_that_somebody_has_changed_is_refused(table: FileHarness, by: str, how: str) -> None:
+def test_a_file_that_somebody_has_changed_is_refused_until_that_is_undone(
+    table: FileHarness, by: str, how: str, tmp_path: Path
+) -> None:
+    shutil.copytree(table.path, tmp_path / "as it was", copy_function=shutil.copy2)
     change, *messages = CHANGES[how]
     sink = table.opened(RESTORING)
     change(path_of(table, 2))
@@ -179,6 +182,11 @@ def test_a_file_that_somebody_has_changed_is_refused(table: FileHarness, by: str
     assert table.files() == before
     assert sink.history().committed == {LINEAGE: 2}
     assert left_over(table) == []
+    sink.check_rewind({LINEAGE: 2})
+    shutil.rmtree(table.path)
+    shutil.copytree(tmp_path / "as it was", table.path)
+    rewind(table, KEEP, Attempt(3, 0))
+    assert ids(table) == [0, 1, 2]
 
 
 def test_a_compacted_folder_is_refused(table: FileHarness, by: str) -> None:
@@ -341,7 +349,10 @@ def test_a_file_that_somebody_has_brought_back_is_not_moved_over(
     assert not sink.history().half_rewound
 
 
-def test_nothing_is_committed_while_a_rewind_has_not_ended(table: FileHarness, by: str) -> None:
+@pytest.mark.parametrize(("way", "left"), [("repeated", 3), ("given up", 9)])
+def test_nothing_is_committed_while_a_rewind_has_not_ended(
+    table: FileHarness, by: str, way: str, left: int
+) -> None:
     """By a start without the restore: it would go on in a table that lacks rows."""
     dies(table, "F07")
     sink = table.opened(Attempt(3, 1))
@@ -349,6 +360,10 @@ def test_nothing_is_committed_while_a_rewind_has_not_ended(table: FileHarness, b
     piece = table.write(sink, orders(range(9, 12)), 3, Attempt(3, 1))
     with pytest.raises(StopJobError, match="has not finished"):
         commit(sink, piece)
+    again = table.opened(Attempt(4, 0))
+    (again.rewind if way == "repeated" else again.settle_rewind)(KEEP, Attempt(4, 0))
+    assert commit(again, piece) == [Committed()]
+    assert ids(table) == [*range(left), 9, 10, 11]
 
 
 def test_a_rewind_that_has_begun_is_not_ended_by_one_that_keeps_more(
@@ -356,9 +371,11 @@ def test_a_rewind_that_has_begun_is_not_ended_by_one_that_keeps_more(
 ) -> None:
     dies(table, "F08")
     sink = table.opened(Attempt(3, 0))
-    with pytest.raises(RestoreRefusedError, match="an earlier rewind"):
+    with pytest.raises(RestoreRefusedError, match="an earlier rewind") as caught:
         sink.check_rewind({LINEAGE: 1})
-    rewind(table, {}, Attempt(3, 0))
+    assert caught.value.remedy.startswith("repeat the restore")
+    rewind(table, KEEP, Attempt(3, 0))
+    rewind(table, {}, Attempt(4, 0))
     assert table.files() == []
 
 
