@@ -119,6 +119,17 @@ class MySqlHarness(SinkHarness):
                 with suppress(pymysql.Error):  # it has gone by itself
                     cursor.execute(f"KILL {number}")
 
+    def end_open_transactions(self) -> None:
+        """End the sessions that have had one open for a while, as somebody does who finds them."""
+        listed = self.sql(
+            "SELECT ID FROM information_schema.INNODB_TRX"
+            " JOIN information_schema.PROCESSLIST ON ID = trx_mysql_thread_id"
+            " WHERE COMMAND = 'Sleep' AND TIME > 0 AND trx_rows_locked + trx_rows_modified > 0"
+        )
+        assert listed
+        for (number,) in listed:
+            self.sql(f"KILL {number}")
+
     def contents(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every table with its rows; prepared branches are in none."""
         names = sorted(name for (name,) in self.sql("SHOW TABLES"))

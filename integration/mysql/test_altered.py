@@ -263,14 +263,17 @@ def wait_for_the_next_second(table: MySqlHarness) -> None:
     wait_until(lambda: table.sql(made) == [(1,)], "the clock of the server")
 
 
-def left_behind(table: MySqlHarness, statement: str) -> Committable:
-    """A driver has died with a branch, and the table was altered."""
+def left_behind(table: MySqlHarness, statement: str, count: int = 1) -> list[Committable]:
+    """A driver has died with branches, and the table was altered."""
     first = table.opened()
-    piece = table.write(first, table.rows([1]))
+    pieces = [
+        table.write(first, table.rows([task + 1]), subtask=Subtask(task, 0))
+        for task in range(count)
+    ]
     first.close()
     wait_for_the_next_second(table)
     table.sql(statement)
-    return piece
+    return pieces
 
 
 def next_driver(table: MySqlHarness) -> OpenMySqlSink:
@@ -282,18 +285,20 @@ def next_driver(table: MySqlHarness) -> OpenMySqlSink:
 def test_a_branch_whose_table_was_altered_waits_for_a_restart_and_ends_no_server(
     table: MySqlHarness,
 ) -> None:
-    piece = left_behind(table, "ALTER TABLE target ADD w INT")
+    piece, other = left_behind(table, "ALTER TABLE target ADD w INT", 2)
     with closing(table.server.connect()) as witness, witness.cursor() as cursor:
         with closing(next_driver(table)) as sink:
             [outcome] = commit(sink, piece)
             assert isinstance(outcome, RetryLater)
             assert "was altered while a branch is prepared" in outcome.reason
-            with pytest.raises(TargetUnreachableError, match="restart the server"):
-                sink.abort([piece])
+            with pytest.raises(TargetUnreachableError, match="Next: restart the MySQL server"):
+                sink.abort([other])
         cursor.execute("SELECT 1")
     table.server.restart()
     with closing(next_driver(table)) as sink:
         assert commit(sink, piece) == [Committed()]
+        sink.abort([other])
+        assert sink.in_doubt() == []
     assert table.ids() == [1]
 
 
@@ -302,7 +307,7 @@ def test_a_server_s_own_time_zone_makes_no_branch_younger(monkeypatch: pytest.Mo
     monkeypatch.setenv("TZ", "JST-9")
     with MySqlService(own=True) as server:
         table = MySqlHarness(server)
-        piece = left_behind(table, "ALTER TABLE target ADD w INT")
+        [piece] = left_behind(table, "ALTER TABLE target ADD w INT")
         with closing(next_driver(table)) as sink:
             [outcome] = commit(sink, piece)
         assert isinstance(outcome, RetryLater)
@@ -310,7 +315,7 @@ def test_a_server_s_own_time_zone_makes_no_branch_younger(monkeypatch: pytest.Mo
 
 
 def test_a_branch_whose_table_was_not_altered_is_committed(table: MySqlHarness) -> None:
-    piece = left_behind(table, "SELECT 1")
+    [piece] = left_behind(table, "SELECT 1")
     with closing(next_driver(table)) as sink:
         assert commit(sink, piece) == [Committed()]
 

@@ -12,9 +12,11 @@ import pytest
 import twophase.sinks.mysql.client.session as client
 from harness.tcp_proxy import SilentProxy
 from integration.mysql.plain_job import MySqlJob
-from integration.mysql.sink_harness import MySqlHarness, Server
+from integration.mysql.sink_harness import MySqlHarness, Server, commit
+from twophase.contract.outcome import Committed
 from twophase.errors import DeclinedError
 from twophase.events import CheckpointDecided, CommitRetried
+from twophase.ids import Subtask
 
 pytestmark = pytest.mark.part("mysql")
 
@@ -64,3 +66,8 @@ def test_a_writer_that_was_idle_does_not_wait_for_the_deadline_of_a_statement(
         with pytest.raises(DeclinedError, match="no sign of life after a pause"):
             writer.pre_commit()
         assert time.monotonic() - started_s < IO_TIMEOUT_S / 10
+        writer.abort()
+        sink = harness.opened(url=url, **timeouts)  # through the proxy that waits longer now
+        again = harness.begun(sink, [1], Subtask(0, 1)).pre_commit()
+        assert again is not None
+        assert commit(sink, again) == [Committed()]

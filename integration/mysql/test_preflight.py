@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import threading
 from typing import Any
 
@@ -14,6 +15,7 @@ from twophase.contract.outcome import Committed, RetryLater
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.internals.json_values import to_json
+from twophase.sinks.mysql import metadata_tables
 from twophase.testing.harness import LINEAGE
 from twophase.testing.services import MariaDbService, MySqlService
 
@@ -43,18 +45,21 @@ def refuse(
     return str(caught.value)
 
 
-def refuse_early(harness: MySqlHarness, kind: type[Exception], said: str, **options: Any) -> None:
+def refuse_early(harness: MySqlHarness, kind: type[Exception], said: str, **options: Any) -> str:
     """`open` refuses, and a look at the server without Spark has reported the same before."""
     late = refuse(harness, kind, said, **options)
     with pytest.raises(kind) as caught:
         harness.new_sink(**options).check_connection()
     assert str(caught.value) == late
+    return late
 
 
 class TestReachingTheServer:
     def test_nobody_there(self, harness):
         harness.options["url"] = f"mysql://root@127.0.0.1:1/{harness.database}"
-        refuse_early(harness, TargetUnreachableError, "127.0.0.1:1")
+        refuse_early(harness, TargetUnreachableError, "127.0.0.1:1 .*correct host and port in url")
+        harness.options["url"] = harness.server.url(harness.database)
+        harness.opened().close()
 
     def test_a_host_that_has_no_address(self, harness):
         harness.options["url"] = f"mysql://root@no-such-host.invalid/{harness.database}"
@@ -80,15 +85,21 @@ def test_the_early_look_writes_nothing(harness):
 
 class TestTheTable:
     def test_that_is_not_there(self, harness):
-        refuse_early(harness, ConfigError, "no table", table="nothing")
+        refuse_early(harness, ConfigError, "no table .*: create it", table="nothing")
+        harness.sql("CREATE TABLE nothing LIKE target")
+        harness.opened(table="nothing").close()
 
     def test_of_another_engine(self, harness):
         harness.sql("CREATE TABLE other (id BIGINT, name TEXT, amount DOUBLE) ENGINE = MyISAM")
-        refuse_early(harness, PreflightError, "InnoDB", table="other")
+        said = refuse_early(harness, PreflightError, "InnoDB", table="other")
+        [statement] = re.findall(r"ALTER TABLE .* ENGINE = InnoDB", said)
+        harness.sql(statement)
+        harness.opened(table="other").close()
 
     def test_that_is_a_view(self, harness):
         harness.sql("CREATE VIEW other AS SELECT * FROM target")
-        refuse_early(harness, PreflightError, "VIEW", table="other")
+        refuse_early(harness, PreflightError, "VIEW.*name another table", table="other")
+        harness.opened(table="target").close()
 
     def test_that_does_not_fit_is_described_whole(self, harness):
         harness.sql(
@@ -112,16 +123,23 @@ class TestTheTable:
         ):
             assert part in said
         assert "may:" not in said
+        assert "select and cast the columns before the sink" in said
+        selected = [("id", pa.date32()), ("name", pa.int32()), ("must", pa.int32())]
+        context = harness.context(schema=pa.schema([*selected, ("AT", pa.date32())]))
+        harness.new_sink(table="narrow").open(context).close()
 
     def test_with_a_unique_key_and_speculation(self, harness):
-        refuse(harness, PreflightError, "speculation", {"speculation": True})
+        refuse(harness, PreflightError, "switch spark.speculation off", {"speculation": True})
+        harness.new_sink().open(harness.context(speculation=False)).close()
 
     def test_without_a_unique_key_takes_speculation(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof, "id BIGINT, name TEXT, amount DOUBLE")
         harness.new_sink().open(harness.context(speculation=True)).close()
 
     def test_h51_with_a_unique_key_and_commits_behind_the_next_batch(self, harness):
-        refuse(harness, PreflightError, "has a unique key", {"max_concurrent": 2})
+        said = refuse(harness, PreflightError, "has a unique key", {"max_concurrent": 2})
+        assert "leave checkpoint.max_concurrent at 1" in said
+        harness.new_sink().open(harness.context(max_concurrent=1)).close()
 
     def test_h51_with_a_foreign_key_and_commits_behind_the_next_batch(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof, "id BIGINT, name TEXT, amount DOUBLE")
@@ -162,11 +180,16 @@ class TestTheServersSettings:
     def test_load_data_that_the_server_forbids(self, harness):
         harness.sql("SET GLOBAL local_infile = 0")
         try:
-            refuse_early(harness, PreflightError, "local_infile", load="local")
+            said = refuse_early(harness, PreflightError, "local_infile", load="local")
             sink = harness.opened()
             assert commit(sink, harness.write(sink, harness.rows(range(3)))) == [Committed()]
+            [statement] = re.findall(r"SET \w+ local_infile = 1", said)
+            harness.sql(statement)
+            harness.opened(load="local").close()
         finally:
             harness.sql("SET GLOBAL local_infile = 1")
+            if isinstance(harness.server, MySqlService):
+                harness.sql("RESET PERSIST IF EXISTS local_infile")
         assert harness.ids() == [0, 1, 2]
 
 
@@ -253,7 +276,10 @@ class TestRights:
 
     def test_no_right_to_insert(self, app):
         app.sql(f"REVOKE INSERT ON {app.database}.target FROM {app.database}@'%'")
-        refuse_early(app, PreflightError, "may not insert")
+        said = refuse_early(app, PreflightError, "may not insert")
+        [grant] = re.findall(r"GRANT SELECT, INSERT ON \S+ TO", said)
+        app.sql(f"{grant} {app.database}@'%'")
+        app.new_sink().check_connection()
 
     def test_a_right_to_insert_into_some_columns_is_enough_for_the_early_look(self, app):
         """Which columns the rows have is known when Spark is up."""
@@ -355,6 +381,19 @@ class TestItsOwnTables:
             done.join()
             sink.close()
         assert harness.sql("SELECT id FROM twophase_schema") == [("of the other job",)]
+
+    def test_that_a_session_keeps_locked_are_free_when_it_is_ended(self, harness, monkeypatch):
+        harness.opened().close()
+        harness.sql("DELETE FROM twophase_schema")
+        maker = harness.server.connect(harness.database)
+        maker.begin()
+        maker.cursor().execute("INSERT INTO twophase_schema (one, id) VALUES (1, 'never')")
+        monkeypatch.setattr(metadata_tables, "_LOCKED_TIMEOUT_S", 0.0)
+        refuse(harness, TargetUnreachableError, "have been locked for .*SHOW PROCESSLIST.*KILL")
+        listed = {row[0]: row[3] for row in harness.sql("SHOW PROCESSLIST")}
+        assert listed[maker.thread_id()] == harness.database
+        harness.sql(f"KILL {maker.thread_id()}")
+        harness.opened().close()
 
 
 @pytest.mark.parametrize("name", ["ledger", "schema"])

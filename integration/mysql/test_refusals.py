@@ -8,7 +8,7 @@ import json
 import re
 import time
 from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -29,6 +29,7 @@ from twophase.errors import (
     PreflightError,
     RejectedRowsError,
     RepeatedFailureError,
+    TargetUnreachableError,
 )
 from twophase.events import CheckpointDecided, CheckpointTriggered, CommitRetried, JobRestarting
 from twophase.internals.redaction import shown
@@ -282,6 +283,10 @@ def test_a_document_about_as_long_as_a_packet_is_stored_or_named(
         assert type(error) is (RejectedRowsError if said else type(None)), str(error)
         assert said in str(error)
         assert job.restarts == 0
+        if error is not None and "raise max_allowed_packet" in error.remedy:
+            harness.sql(f"SET GLOBAL max_allowed_packet = {8 * small_packets}")
+            assert MySqlJob(harness, tmp_path / f"{number}", [[[{"v": document}]]]).run() is None
+            harness.sql(f"SET GLOBAL max_allowed_packet = {small_packets}")
         if not said:
             [(stored,)] = harness.sql("SELECT v FROM target")
             assert json.loads(stored) == json.loads(document)
@@ -444,6 +449,34 @@ def test_what_refuses_a_start_is_named_with_its_number_and_the_way_on(
     assert account.harness.ids() == [1]
 
 
+def test_a_server_without_a_free_connection_is_named_and_takes_the_job_when_it_has_more(
+    account: Account, tmp_path: Path
+) -> None:
+    def job() -> MySqlJob:
+        return MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+
+    server, taken = account.harness.server, ExitStack()
+
+    def take_all() -> None:
+        for _ in range(11):
+            one = pymysql.connect(
+                host=server.host, port=server.port, user=account.name, password=PASSWORD
+            )
+            taken.enter_context(one)
+
+    with taken:
+        with changing(server, "max_connections", "10") as change:
+            change()
+            with pytest.raises(pymysql.OperationalError, match="1040"):
+                take_all()
+            error = job().run()
+        assert isinstance(error, TargetUnreachableError), repr(error)
+        assert "(1040)" in error.what
+        assert "raise max_connections" in error.remedy
+        assert job().run() is None
+    assert account.harness.ids() == [1]
+
+
 def test_a_server_that_requires_tls_is_named(account: Account, tmp_path: Path) -> None:
     on = Refusal(
         "SET GLOBAL require_secure_transport = 1", "SET GLOBAL require_secure_transport = 0", "tls"
@@ -456,10 +489,16 @@ def test_a_server_that_requires_tls_is_named(account: Account, tmp_path: Path) -
             pytest.skip("this server has no certificate, and refuses the setting")
         try:
             error = run.run()
+            options = account.options(tls="insecure")
+            again = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **options).run()
         finally:
             cursor.execute(on.mends)
     assert isinstance(error, PreflightError), repr(error)
     assert on.remedy in error.remedy
+    if isinstance(account.harness.server, MySqlService):  # MariaDB has no certificate here
+        assert "set tls" in error.remedy
+        assert again is None
+        assert account.harness.ids() == [1]
 
 
 def test_a_server_that_does_not_know_xa_is_named(harness: MySqlHarness, tmp_path: Path) -> None:
@@ -470,6 +509,7 @@ def test_a_server_that_does_not_know_xa_is_named(harness: MySqlHarness, tmp_path
     assert isinstance(error, PreflightError), repr(error)
     assert "(1064)" in str(error)
     assert "needs XA transactions" in error.remedy
+    assert MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run() is None
 
 
 @pytest.mark.proof
@@ -558,7 +598,7 @@ def test_load_data_that_is_forbidden_under_a_job_is_found_by_the_next_attempt(
         if load == "local":
             assert isinstance(error, PreflightError)
             assert (error.exit_code, harness.ids()) == (2, [0])
-            assert "SET PERSIST local_infile = 1, or use `load=auto`" in error.remedy
+            assert "local_infile = 1, or use `load=auto`" in error.remedy
             error = MySqlJob(harness, tmp_path / "job", batches, load="auto").run()
         assert error is None
     assert harness.ids() == [0, 1, 2]

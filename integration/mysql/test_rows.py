@@ -279,6 +279,9 @@ class TestRejected:
         ]
 
 
+IDS = range(2, 200)
+
+
 class TestLocks:
     def test_a_key_that_another_transaction_holds_declines_the_attempt(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof)
@@ -310,6 +313,29 @@ class TestLocks:
         assert any(isinstance(error, DeclinedError) for error in errors)
         assert harness.ids() == []
         sink.abort(sink.in_doubt())
+
+    def test_a_deadlock_with_another_writer_is_over_when_that_one_is_kept_off(
+        self, sql_server_in_proof: Server
+    ) -> None:
+        harness = MySqlHarness(sql_server_in_proof, lock_wait_timeout="30 s")
+        sink = harness.opened()
+        writer = harness.begun(sink, [1])
+        with harness.server.connect(harness.database) as other, ThreadPoolExecutor(1) as pool:
+            other.begin()
+            cursor = other.cursor()
+            # many rows: the server ends the other transaction
+            cursor.execute(f"INSERT INTO target (id) VALUES {', '.join(map('({})'.format, IDS))}")
+            waiting = pool.submit(cursor.execute, "INSERT INTO target (id) VALUES (1)")
+            writer.write(harness.batch(harness.rows([IDS[0]])))
+            with pytest.raises(DeclinedError, match="1213") as caught:
+                writer.pre_commit()
+            writer.abort()
+            waiting.result()
+            [statement] = re.findall("SHOW ENGINE INNODB STATUS", caught.value.remedy)
+            assert "LATEST DETECTED DEADLOCK" in harness.sql(statement)[0][2]
+            other.rollback()
+            again = harness.write(sink, harness.rows([1, IDS[0]]), subtask=Subtask(0, 1))
+        assert commit(sink, again) == [Committed()]
 
     def test_a_locked_table_declines_the_attempt(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import re
 import time
 from collections.abc import Iterator
-from contextlib import closing, contextmanager
+from contextlib import closing, contextmanager, suppress
 from typing import Any
 
+import pymysql
 import pytest
 
 import twophase.sinks.mysql.committer
@@ -258,7 +260,7 @@ class TestServerTrouble:
             with pytest.raises(DeclinedError):
                 writer.pre_commit()
             writer.abort()
-            with pytest.raises(TargetUnreachableError):
+            with pytest.raises(TargetUnreachableError, match="start the server"):
                 sink.in_doubt()
         assert sink.in_doubt() == []
         assert harness.ids() == []
@@ -313,18 +315,26 @@ class TestFence:
 
     def test_a_task_that_comes_late_is_told_that_it_is_fenced(self, harness, sink):
         sink.fence(Attempt(2, 1))
-        with pytest.raises(FencedError, match=r"facts.*2\.1"):
+        with pytest.raises(FencedError, match=r"facts.*2\.1.*let the newer driver go on"):
             harness.begun(sink, range(3))
+        newer = harness.write(sink, harness.rows(range(3)), attempt=Attempt(2, 1))
+        assert commit(sink, newer) == [Committed()]
 
     def test_what_stands_in_the_way_is_named(self, harness, sink):
         blocker = harness.server.connect(harness.database)
         blocker.begin()
         blocker.cursor().execute("SELECT * FROM twophase_fence FOR UPDATE")
         piece = harness.new_sink(fence_timeout="1 s").open(harness.context())
-        with pytest.raises(TargetUnreachableError, match=r"could not be raised to 1\.2"):
+        with pytest.raises(TargetUnreachableError, match=r"could not be raised to 1\.2") as caught:
             piece.fence(SECOND)
-        blocker.close()
-        sink.fence(SECOND)
+        assert "Sessions: none. Prepared: none." in caught.value.what
+        assert "the one that locks twophase_fence (information_schema.INNODB_TRX)" in str(
+            caught.value
+        )
+        harness.end_open_transactions()
+        again = harness.new_sink().open(harness.context())
+        again.fence(SECOND)
+        again.close()
 
 
 class TestAbort:
@@ -335,11 +345,37 @@ class TestAbort:
         assert sink.in_doubt() == []
         assert harness.ids() == []
 
+    def test_a_session_that_does_not_end_in_time_is_named_and_the_next_start_goes_on_without_it(
+        self, harness, lingering
+    ):
+        sink = harness.opened(fence_timeout="0.001 ms")
+        piece = harness.write(sink, harness.rows(range(3)))
+        with pytest.raises(TargetUnreachableError, match="end that session") as caught:
+            sink.abort([piece])
+        [number] = re.findall(r"session (\d+) is still there", caught.value.what)
+        for listed, *_ in harness.sql("SHOW PROCESSLIST"):
+            if listed == int(number):
+                with suppress(pymysql.Error):  # it was ending
+                    harness.sql(f"KILL {number}")
+        again = harness.new_sink().open(harness.context())
+        again.abort(again.in_doubt())
+        again.fence(SECOND)
+        assert again.in_doubt() == []
+        piece = harness.write(again, harness.rows(range(3)), attempt=SECOND)
+        assert commit(again, piece, retries=1) == [Committed()]
+        assert harness.ids() == [0, 1, 2]
+        again.close()
+
     def test_a_branch_that_somebody_committed_stops_the_job(self, harness, sink):
         piece = harness.write(sink, harness.rows(range(3)))
         commit(sink, piece)
-        with pytest.raises(StopJobError, match="visible"):
+        with pytest.raises(StopJobError, match=r"visible.*its row of twophase_ledger"):
             sink.abort([piece])
+        harness.sql("DELETE FROM target")
+        harness.sql("DELETE FROM twophase_ledger")
+        sink.abort([piece])
+        again = harness.write(sink, harness.rows(range(3)), subtask=Subtask(0, 1))
+        assert commit(sink, again) == [Committed()]
 
     def test_foreign_branches_are_neither_seen_nor_touched(self, harness, sink):
         with harness.server.connect(harness.database) as other, other.cursor() as cursor:
@@ -372,10 +408,16 @@ def test_a_session_in_whose_transaction_something_failed_is_not_used_again(harne
     with closing(harness.server.connect(harness.database)) as other, other.cursor() as cursor:
         other.begin()
         cursor.execute("SELECT * FROM twophase_ledger FOR UPDATE")
-        with pytest.raises(TargetUnreachableError, match="Lock wait timeout"):
+        with pytest.raises(TargetUnreachableError, match="Lock wait timeout") as caught:
             sink.subsume(LINEAGE, 0)
-    sink.fence(Attempt(1, 7))
-    assert harness.sql("SELECT generation, counter FROM twophase_fence") == [(1, 7)]
+        assert "remove what the message names; SHOW PROCESSLIST" in caught.value.remedy
+        listed = {row[0]: row[3] for row in harness.sql("SHOW PROCESSLIST")}
+        assert listed[other.thread_id()] == harness.database
+        harness.sql(f"KILL {other.thread_id()}")
+        sink.fence(Attempt(1, 7))
+        assert harness.sql("SELECT generation, counter FROM twophase_fence") == [(1, 7)]
+        sink.subsume(LINEAGE, 0)
+    assert harness.sql("SELECT * FROM twophase_ledger") == []
 
 
 def test_a_thousand_ledger_rows_and_more_collapse(harness, sink):

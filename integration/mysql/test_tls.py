@@ -14,6 +14,7 @@ import pytest
 from integration.mysql.plain_job import MySqlJob
 from integration.mysql.sink_harness import MySqlHarness
 from tests.sinks.mysql.client.fake_server import Authority
+from twophase.errors import PreflightError
 from twophase.events import CheckpointDecided, CheckpointTriggered, CommitRetried, JobRestarting
 from twophase.testing.services import MariaDbService
 
@@ -53,3 +54,17 @@ def test_a_job_goes_on_when_its_file_has_the_new_authority(tmp_path: Path, when:
         assert any("CERTIFICATE_VERIFY_FAILED" in str(event) for event in job.events)
         assert harness.ids() == [0, 1, 2]
         assert job.leaves_nothing()
+
+
+def test_a_server_that_refuses_sessions_without_tls_takes_one_that_has_it(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    certificate = authority.server_file("127.0.0.1")
+    options = [f"--ssl-cert={certificate}", f"--ssl-key={certificate}"]
+    with MariaDbService(own=True, local_infile=True, server_options=options) as server:
+        harness = MySqlHarness(server, "id BIGINT PRIMARY KEY", ONE)
+        with closing(server.connect()) as admin, admin.cursor() as cursor:
+            cursor.execute("SET GLOBAL require_secure_transport = 1")
+            with pytest.raises(PreflightError, match=r"\(1045\).* requires TLS \(tls\)"):
+                harness.opened()
+            harness.opened(tls="verify_identity", tls_ca=str(authority.file)).close()
+            cursor.execute("SET GLOBAL require_secure_transport = 0")

@@ -19,13 +19,14 @@ from dataclasses import dataclass
 
 from twophase.errors import ConfigError
 from twophase.ids import Attempt, TransactionId, short_hash
-from twophase.sinks.mysql.client.identifiers import qualified
+from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.session import Session
 from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.table import Table
 
 _DIGITS = 12
 VALUE_LENGTH = 36 + 1 + _DIGITS + 1 + 8
+_MISSING = "there is no such column"
 _LATEST = ""
 """The lineage under which the generation is stored."""
 
@@ -64,7 +65,7 @@ def check_column(table: Table, name: str) -> str:
     """
     found = [one for one in table.columns if one.name.lower() == name.lower()]
     if not found:
-        raise _unfit(table, name, "there is no such column")
+        raise _unfit(table, name, _MISSING)
     column = found[0]
     if column.data_type != "varchar" or (column.length or 0) < VALUE_LENGTH:
         raise _unfit(table, name, f"it is {column.column_type}")
@@ -76,11 +77,18 @@ def check_column(table: Table, name: str) -> str:
 
 
 def _unfit(table: Table, name: str, why: str) -> ConfigError:
+    fits = f"{quote(name)} VARCHAR({VALUE_LENGTH}) CHARACTER SET ascii COLLATE ascii_bin"
+    if why == _MISSING:
+        remedy = f"ALTER TABLE {table.sql} ADD COLUMN {fits}, ADD INDEX ({quote(name)}) adds it."
+    else:
+        remedy = (
+            f"if it is for nothing else, ALTER TABLE {table.sql} MODIFY COLUMN {fits}; otherwise "
+            "name another column in checkpoint_column."
+        )
     return ConfigError(
         f"checkpoint_column {name!r} of {table.sql}: {why}. It has to be a VARCHAR of at least "
         f"{VALUE_LENGTH} characters with a binary collation.",
-        remedy=f"ALTER TABLE {table.sql} ADD COLUMN twophase_checkpoint VARCHAR({VALUE_LENGTH}) "
-        "CHARACTER SET ascii COLLATE ascii_bin, ADD INDEX (twophase_checkpoint).",
+        remedy=remedy,
     )
 
 

@@ -113,7 +113,8 @@ class Fence:
             f"The fence of sink {owner.sink!r} of job {owner.job!r} could not be raised to "
             f"{attempt} within {self._timeout_s:g} s. "
             f"Sessions: {sorted(living) or 'none'}. Prepared: {branches or 'none'}.",
-            remedy="end those sessions (KILL), then start the job again: "
-            "it commits or aborts those branches itself. If it is refused, end them by hand "
+            remedy="end those sessions (KILL), or, if nothing is named, the one that locks "
+            "twophase_fence (information_schema.INNODB_TRX), then start the job again: it commits "
+            "or aborts those branches itself. If it is refused, end them by hand "
             "(docs/by-hand.md): a target that was restored from a backup may have some.",
         )

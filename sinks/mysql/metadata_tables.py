@@ -119,7 +119,8 @@ class MetadataTables:
                         f"The metadata tables in {self.schema!r} have been locked for "
                         f"{_LOCKED_TIMEOUT_S:g} s.",
                         remedy="find the session that locks them "
-                        "(performance_schema.metadata_locks, SHOW PROCESSLIST), then start again.",
+                        "(performance_schema.metadata_locks, SHOW PROCESSLIST) and end it (KILL), "
+                        "then start the job again.",
                     ) from error
 
     def _find(self, session: Session, *, create: bool) -> str:

@@ -124,7 +124,8 @@ class Orphans:
                 raise TargetUnreachableError(
                     f"A commit of sink {owner.sink!r} of job {owner.job!r} by another driver has "
                     f"not ended within {self._timeout_s:g} s.",
-                    remedy="find its session (SHOW PROCESSLIST), then start the job again.",
+                    remedy="find its session (information_schema.INNODB_TRX) and end it (KILL), "
+                    "then start the job again.",
                 )
 
     def abort(self, committables: Sequence[Committable]) -> None:
@@ -176,7 +177,7 @@ class Orphans:
                 f"The branch {xid} of {committable.transaction} should have been rolled back, but "
                 "is committed: its rows are visible.",
                 remedy="find out who committed it (any account can on MariaDB); "
-                "then remove its rows by hand.",
+                "then remove its rows by hand, and its row of twophase_ledger (docs/by-hand.md).",
             )
         return True
 

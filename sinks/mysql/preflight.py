@@ -278,9 +278,10 @@ def may_load_local(server: Server, options: MySqlOptions) -> bool:
     """
     allowed = server.is_on("local_infile")
     if options.load is Load.LOCAL and not allowed:
+        scope = "GLOBAL" if server.is_mariadb else "PERSIST"  # MariaDB has no PERSIST
         raise PreflightError(
             "load='local', but the server forbids LOAD DATA LOCAL.",
             remedy="have an administrator run "
-            "SET PERSIST local_infile = 1, or use `load=auto`, which takes INSERT then",
+            f"SET {scope} local_infile = 1, or use `load=auto`, which takes INSERT then.",
         )
     return allowed and options.load is not Load.INSERT

@@ -99,8 +99,8 @@ class Rewind:
             raise self._refused(
                 "a part of the rows is removed already, in a rewind that died between two "
                 "transactions, and nothing brings them back: it cannot be given up",
-                f"{_FINISH_IT}. What stands in its way is named then. If it can never be finished, "
-                "end it by hand (docs/by-hand.md).",
+                remedy=f"{_FINISH_IT}. What stands in its way is named then. If it can never be "
+                "finished, end it by hand (docs/by-hand.md).",
             )
 
     def _check(self, session: Session) -> tuple[dict[str, int], Sequence[ForeignKey]]:
@@ -172,7 +172,7 @@ class Rewind:
         if self._checkpoint_column is None:
             raise self._refused(
                 "its rows do not name their checkpoint",
-                "restore from the newest checkpoint, or fork. For the next time: set "
+                remedy="restore from the newest checkpoint, or fork. For the next time: set "
                 "checkpoint_column, which takes effect for rows written from then on.",
             )
         return RewoundTable(self._identity.schema, self._identity.name, self._checkpoint_column)
@@ -184,7 +184,7 @@ class Rewind:
                 raise self._refused(
                     f"a rewind that died has removed rows of its checkpoint {checkpoint} of "
                     f"lineage {lineage}, which would be kept",
-                    f"{_FINISH_IT} as that one.",
+                    remedy=f"{_FINISH_IT} as that one.",
                 )
 
     def _check_marked(self, session: Session) -> None:
@@ -197,12 +197,12 @@ class Rewind:
                 raise self._refused(
                     f"rows of its checkpoints from {last + 1} to {newest} of lineage {lineage} "
                     "may have been written without checkpoint_column, and do not name theirs",
-                    f"restore a savepoint of checkpoint {newest} or later, or fork.",
+                    remedy=f"restore a savepoint of checkpoint {newest} or later, or fork.",
                 )
 
     def _raise_first(self, obstacles: Iterable[Obstacle]) -> None:
         for found in obstacles:
-            raise self._refused(found.why, found.remedy)
+            raise self._refused(found.why, remedy=found.remedy)
 
     def _counted(self, session: Session) -> dict[str, int]:
         """Return the values to delete, with how many rows have each.
@@ -247,10 +247,10 @@ class Rewind:
         more = f"; and {len(wrong) - _SHOWN} more" if len(wrong) > _SHOWN else ""
         return self._refused(
             f"its rows have been changed since: {shown}{more}",
-            "restore those rows, or fork.",
+            remedy="restore those rows, or fork.",
         )
 
-    def _refused(self, why: str, remedy: str) -> RestoreRefusedError:
+    def _refused(self, why: str, *, remedy: str) -> RestoreRefusedError:
         job, sink = self._owner
         removed = f"{self._removed} rows were" if self._removed else "Nothing was"
         return RestoreRefusedError(

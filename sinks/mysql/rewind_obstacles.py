@@ -107,7 +107,7 @@ class RewoundTable:
         if _is_denied(partial(session.run, delete)):
             yield Obstacle(
                 f"the account may not delete from {self.sql}",
-                f"GRANT DELETE ON {self.sql} TO the user of the sink.",
+                remedy=f"GRANT DELETE ON {self.sql} TO the user of the sink.",
             )
         yield from self._index(session, server)
         yield from self._triggers(session, server)
@@ -115,7 +115,7 @@ class RewoundTable:
             yield Obstacle(
                 "the account may not see the foreign keys of other tables, which may delete rows "
                 "there",
-                "GRANT PROCESS ON *.* TO the user of the sink.",
+                remedy="GRANT PROCESS ON *.* TO the user of the sink.",
             )
 
     def _index(self, session: Session, server: Server) -> Iterator[Obstacle]:
@@ -124,7 +124,7 @@ class RewoundTable:
             yield Obstacle(
                 f"no index begins with {self.column}, so that each DELETE would read and lock the "
                 "whole table",
-                f"ALTER TABLE {self.sql} ADD INDEX ({quote(self.column)}).",
+                remedy=f"ALTER TABLE {self.sql} ADD INDEX ({quote(self.column)}).",
             )
 
     def _triggers(self, session: Session, server: Server) -> Iterator[Obstacle]:
@@ -133,14 +133,14 @@ class RewoundTable:
             trigger = qualified(schema, name)
             yield Obstacle(
                 f"the trigger {trigger} would run for each row that is removed",
-                f"keep what SHOW CREATE TRIGGER {trigger} prints, DROP TRIGGER {trigger}, and "
-                "create it again once the rows have been taken back.",
+                remedy=f"keep what SHOW CREATE TRIGGER {trigger} prints, DROP TRIGGER {trigger}, "
+                "and create it again once the rows have been taken back.",
             )
         if not found and not may_see_triggers(session, server, self.schema, self.name):
             yield Obstacle(
                 f"the account may not see the triggers of {self.sql}, which would run for each "
                 "row that is removed",
-                f"GRANT TRIGGER ON {self.sql} TO the user of the sink.",
+                remedy=f"GRANT TRIGGER ON {self.sql} TO the user of the sink.",
             )
 
     def foreign_keys(self, session: Session) -> Sequence[ForeignKey]:
@@ -180,7 +180,7 @@ class RewoundTable:
                 yield Obstacle(
                     f"the foreign key {key.name} of {key.table} refers to it, and the account may "
                     "not read that table",
-                    f"GRANT SELECT ON {key.table} TO the user of the sink.",
+                    remedy=f"GRANT SELECT ON {key.table} TO the user of the sink.",
                 )
             elif rows := sum(map(count, values)):
                 dropped = f"ALTER TABLE {key.table} DROP FOREIGN KEY {quote(key.name)}"
@@ -188,8 +188,8 @@ class RewoundTable:
                 yield Obstacle(
                     f"rows of {key.table} refer to rows that would be removed: {rows}, by the "
                     f"foreign key {key.name}",
-                    f"{deleted}{dropped} and add it again once the job has written the rows again; "
-                    "then repeat the restore.",
+                    remedy=f"{deleted}{dropped} and add it again once the job has written the rows "
+                    "again; then repeat the restore.",
                 )
 
     def _count(self, session: Session, key: ForeignKey, value: str) -> int:

@@ -319,7 +319,9 @@ def _decline(
         LOCK_WAIT_TIMEOUT: "find who holds the rows or the table: a task of the same checkpoint "
         "with the same keys, a trigger that writes to one row for all tasks, another writer, or "
         "DDL.",
-        DEADLOCK: "write rows of one key from one task only.",
+        DEADLOCK: "look which transactions have met (SHOW ENGINE INNODB STATUS, LATEST DETECTED "
+        "DEADLOCK): keep other writers off these rows, or, if they are tasks of this job, have one "
+        "task write all rows (coalesce(1) before the sink).",
         **dict.fromkeys(
             LOCAL_FORBIDDEN,
             "the next attempt takes INSERT, or is refused by name (local_infile).",

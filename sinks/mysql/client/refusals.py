@@ -59,20 +59,22 @@ def explain(
     what = f"{doing} {endpoint} failed: {error.args[-1] if error.args else ''} ({code})."
     if is_tls_refused(error):
         named = f" (it is {endpoint.tls_ca.file!r} now)" if endpoint.tls_ca else ""
-        return refused(endpoint, what, _TLS.format(named))
+        return refused(endpoint, what, remedy=_TLS.format(named))
     if isinstance(error, BranchesHiddenError):
-        return refused(endpoint, what, _LIST)
+        return refused(endpoint, what, remedy=_LIST)
     if code in _REMEDIES:
-        return refused(endpoint, what, _REMEDIES[code])
+        return refused(endpoint, what, remedy=_REMEDIES[code])
     if is_connection_lost(error):
         is_full = code == TOO_MANY_CONNECTIONS
         return TargetUnreachableError(what, remedy=_FULL if is_full else _UNREACHABLE)
     if code in NOT_NOW:
         return TargetUnreachableError(what, remedy=_BUSY)
-    return refused(endpoint, what, _GENERIC)
+    return refused(endpoint, what, remedy=_GENERIC)
 
 
-def refused(endpoint: Endpoint, what: str, remedy: str) -> PreflightError | TargetUnreachableError:
+def refused(
+    endpoint: Endpoint, what: str, *, remedy: str
+) -> PreflightError | TargetUnreachableError:
     """Return the error for a server that does not let the sink work, by when it does so."""
     kind = TargetUnreachableError if endpoint.opened else PreflightError
     return kind(what, remedy=remedy)

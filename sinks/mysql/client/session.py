@@ -373,7 +373,9 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
         ) from error
     except NotMySqlError as error:
         raise refused(
-            endpoint, f"No MySQL server answers at {_address(endpoint)}: {error.args[-1]}.", _PORT
+            endpoint,
+            f"No MySQL server answers at {_address(endpoint)}: {error.args[-1]}.",
+            remedy=_PORT,
         ) from error
     except SilentError as error:
         raise TargetUnreachableError(
@@ -384,7 +386,7 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
     except (OSError, RuntimeError, *_GARBLED) as error:
         # A plugin that needs a package, a server that breaks the protocol.
         what = f"Cannot connect to {endpoint}: {type(error).__name__}: {error}."
-        raise refused(endpoint, what, _STRANGE) from error
+        raise refused(endpoint, what, remedy=_STRANGE) from error
 
 
 def _address(endpoint: Endpoint) -> str:

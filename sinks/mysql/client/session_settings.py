@@ -145,7 +145,7 @@ def _settle(session: Session, endpoint: Endpoint, *, autocommit: bool, lock_wait
         raise refused(
             endpoint,
             f"A proxy answered for session {session.id} with session {number} of the server.",
-            "connect to the server itself: an XA branch lives in one session, which a "
+            remedy="connect to the server itself: an XA branch lives in one session, which a "
             "pooling proxy takes away.",
         )
     if set(mode.split(",")) != set(_SQL_MODE) or (committing, lock_wait, zone) != (
@@ -157,7 +157,7 @@ def _settle(session: Session, endpoint: Endpoint, *, autocommit: bool, lock_wait
             endpoint,
             f"The session did not keep its settings: sql_mode {mode!r}, autocommit {committing}, "
             f"time zone {zone!r}.",
-            "connect to the server itself, or allow the user to change session variables.",
+            remedy="connect to the server itself, or allow the user to change session variables.",
         )
 
 

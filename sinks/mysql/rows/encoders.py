@@ -244,7 +244,8 @@ def to_hex(values: pa.Array) -> pa.Array:
     raw = np.frombuffer(data if data is not None else b"", dtype=np.uint8)[ends[0] : ends[-1]]
     if 2 * len(raw) > np.iinfo(np.int32).max:
         raise RejectedRowsError(
-            "A batch holds more than 1 GB of bytes in one column.", remedy="make batches smaller."
+            "A batch holds more than 1 GB of bytes in one column.",
+            remedy="lower load_rows, so that fewer rows are sent at once.",
         )
     digits = pa.py_buffer(_HEX_PAIRS[raw].tobytes())
     if values.null_count and values.offset:

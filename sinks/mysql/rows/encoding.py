@@ -83,5 +83,5 @@ def _column(batch: pa.RecordBatch, plan: ColumnPlan, text_format: TextFormat) ->
     values = converted(batch.column(index), plan)
     if values.null_count and not plan.nullable:
         row = pc.index(pc.is_null(values), scalar(True)).as_py()
-        raise rejected(values, row, plan, "the column takes no NULL", plan.instead_of_null)
+        raise rejected(values, row, plan, "the column takes no NULL", remedy=plan.instead_of_null)
     return ENCODERS[plan.encoding](values, plan, text_format)

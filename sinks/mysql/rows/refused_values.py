@@ -23,6 +23,7 @@ def rejected(
     row: int,
     plan: ColumnPlan,
     why: str,
+    *,
     remedy: str = "correct the rows or change the column.",
 ) -> RejectedRowsError:
     """Return the error of a value that cannot be stored unchanged.

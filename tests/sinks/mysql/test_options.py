@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import pickle
+import re
 
 import pytest
 
@@ -55,20 +56,30 @@ def test_options_come_as_text_too():
         f" mysql://app:{CANARY}@db/shop",
     ],
 )
-def test_a_password_in_the_url_is_refused_and_not_shown(url):
-    with pytest.raises(ConfigError, match="password_env") as caught:
+def test_a_password_in_the_url_is_refused_and_not_shown(url, monkeypatch):
+    with pytest.raises(ConfigError, match="name it by reference: password_env") as caught:
         MySqlSink(url=url, table="orders")
     assert CANARY not in str(caught.value)
     assert CANARY not in repr(caught.value.__context__)
+    monkeypatch.setenv("DB_PASSWORD", CANARY)
+    where = parse(url=form_in(caught.value), password_env="DB_PASSWORD").endpoint()
+    assert where.password.reveal() == CANARY
+
+
+def form_in(error: ConfigError) -> str:
+    """The form of a URL that an error shows."""
+    [form] = re.findall(r"write (?:it as )?(mysql://[\w@:/]+)", str(error))
+    return str(form)
 
 
 @pytest.mark.parametrize(
-    "url", ["", "mysql://db/shop", "mysql://app@/shop", "mysql://app@db", "mysql://app@db/", "http://app@db/shop",
+    "url", ["mysql://db/shop", "mysql://app@/shop", "mysql://app@db", "mysql://app@db/", "http://app@db/shop",
             "mysql://app@db:0/shop", "mysql://app@db:99999/shop", "mysql://app@db/a/b", "nonsense"]
 )  # fmt: skip
 def test_a_url_of_another_form_is_refused(url):
-    with pytest.raises(ConfigError, match="'url'"):
+    with pytest.raises(ConfigError, match="'url'") as caught:
         parse(url=url)
+    assert parse(url=form_in(caught.value)).endpoint().schema == "schema"
 
 
 @pytest.mark.parametrize(
@@ -76,6 +87,7 @@ def test_a_url_of_another_form_is_refused(url):
     [
         ("protocol", "staged", "not available yet"),
         ("protocol", "2pc", "xa"),
+        ("url", "", "at least 1 character"),
         ("tls", "on", "verify_identity"),
         ("load_rows", 0, "load_rows"),
         ("load_rows", "many", "load_rows"),
@@ -131,11 +143,16 @@ class TestPasswords:
         (tmp_path / "p").write_text(f"{CANARY}\n")
         assert parse(password_file=str(tmp_path / "p")).endpoint().password.reveal() == CANARY
 
-    def test_a_reference_that_leads_nowhere_is_named(self, tmp_path):
-        with pytest.raises(ConfigError, match="NOT_SET_ANYWHERE"):
+    def test_a_reference_that_leads_nowhere_is_named(self, tmp_path, monkeypatch):
+        with pytest.raises(ConfigError, match=r"NOT_SET_ANYWHERE.*: set it where"):
             parse(password_env="NOT_SET_ANYWHERE").endpoint()
-        with pytest.raises(ConfigError, match="missing"):
-            parse(password_file=str(tmp_path / "missing")).endpoint()
+        monkeypatch.setenv("NOT_SET_ANYWHERE", CANARY)
+        assert parse(password_env="NOT_SET_ANYWHERE").endpoint().password.reveal() == CANARY
+        file = tmp_path / "missing"
+        with pytest.raises(ConfigError, match=r"missing.*: give a file with the password"):
+            parse(password_file=str(file)).endpoint()
+        file.write_text(CANARY)
+        assert parse(password_file=str(file)).endpoint().password.reveal() == CANARY
 
     def test_the_password_is_shown_by_nothing_and_reaches_the_executors(self, monkeypatch):
         monkeypatch.setenv("DB_PASSWORD", CANARY)

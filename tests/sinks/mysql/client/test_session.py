@@ -335,7 +335,9 @@ class TestOtherPeers:
                 connect(endpoint(peer, opened=opened))
         said = f"No MySQL server answers at 127.0.0.1:{peer.port}: it sent {says[:40]!r}."
         assert caught.value.what == said
-        assert "url" in caught.value.remedy
+        assert "correct host and port in url" in caught.value.remedy
+        with FakeServer() as server:
+            connect(endpoint(server, opened=opened)).end()
 
     @pytest.mark.parametrize("opened", [False, True])
     @pytest.mark.parametrize(
@@ -350,6 +352,8 @@ class TestOtherPeers:
         assert time.monotonic() - began_s < 3
         assert f"No MySQL server answers at 127.0.0.1:{peer.port}" in str(caught.value)
         assert "something else has that port" in caught.value.remedy
+        with FakeServer() as server:  # its port is the right one
+            connect(endpoint(server, opened=opened)).end()
 
     @pytest.mark.parametrize("says", [b"\x30", b"\x30\0\0\0", b"\x30\0\0\0\x0a8.0"])
     @pytest.mark.parametrize("stays", [True, False])

@@ -7,9 +7,11 @@ from __future__ import annotations
 import datetime
 import decimal
 import math
+import mmap
 from collections.abc import Iterator
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given, settings
@@ -21,6 +23,7 @@ from twophase.sinks.mysql.rows.encoders import to_hex
 from twophase.sinks.mysql.rows.encoding import encode
 from twophase.sinks.mysql.rows.text_formats import INSERT_VALUES, LOAD_DATA
 from twophase.sinks.mysql.rows.types import ColumnPlan
+from twophase.sinks.mysql.writer import MySqlWriter, MySqlWriters
 
 TYPES = {
     "text": (pa.string(), Encoding.TEXT),
@@ -233,6 +236,13 @@ def reject(name: str, items: list[Any], kind: pa.DataType | None = None, **chang
     return str(caught.value)
 
 
+def first_piece(batch: pa.RecordBatch, load_rows: int) -> pa.RecordBatch:
+    """What a writer sends of a batch at once."""
+    other: Any = None
+    shared = MySqlWriters(other, other, other, "", other, True, load_rows, load_bytes=8_000_000)
+    return next(MySqlWriter(shared, other, other)._pieces(batch))
+
+
 class TestValuesThatWouldChangeAreRefused:
     @pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
     @pytest.mark.parametrize("name", ["ratio", "single"])
@@ -247,8 +257,12 @@ class TestValuesThatWouldChangeAreRefused:
             pa.string(), 1, [None, pa.py_buffer(b"\0\0\0\0\2\0\0\0"), pa.py_buffer(b"\xc3\x28")]
         )
         batch = pa.RecordBatch.from_arrays([broken], ["text"])
-        with pytest.raises(RejectedRowsError, match="UTF-8"):
+        with pytest.raises(RejectedRowsError, match=r"UTF-8.*: decode it before the sink"):
             encode(batch, [plan("text")], LOAD_DATA)
+        decoded = pa.RecordBatch.from_pydict({"text": [b"\xc3\x28".decode("latin-1")]})
+        assert list(fields_of(bytes(encode(decoded, [plan("text")], LOAD_DATA).data))) == [
+            ["\u00c3(".encode()]
+        ]
 
     def test_spaces_that_char_strips(self):
         assert "CHAR" in reject("text", ["a", "b "], padded=True)
@@ -277,15 +291,32 @@ class TestValuesThatWouldChangeAreRefused:
         reject("moment", [0, ticks], pa.timestamp("us"))
 
     def test_nanoseconds(self):
-        reject("moment", [1], pa.timestamp("ns"))
+        assert "correct the rows or cast" in reject("moment", [1], pa.timestamp("ns"))
+        moments = pa.array([1], pa.timestamp("ns"))
+        batch = pa.record_batch([moments.cast(pa.timestamp("us"), safe=False)], names=["moment"])
+        assert encode(batch, [plan("moment")], LOAD_DATA).rows == 1
 
     def test_a_column_that_is_not_there(self):
         batch = pa.RecordBatch.from_pydict({"other": [1]})
-        with pytest.raises(RejectedRowsError, match="other"):
+        with pytest.raises(RejectedRowsError, match=r"other.*: restart the job with the schema"):
             encode(batch, [plan("big")], LOAD_DATA)
+        assert encode(batch, [plan("big", field="other")], LOAD_DATA).rows == 1
 
     def test_a_batch_of_another_type(self):
-        reject("big", ["not a number"], pa.string())
+        assert "correct the rows or cast" in reject("big", ["not a number"], pa.string())
+        batch = pa.RecordBatch.from_pydict({"big": ["1"]})
+        assert bytes(encode(batch, [plan("big")], LOAD_DATA).data) == b"1\n"
+
+    def test_more_than_a_gigabyte_of_bytes_in_few_of_many_rows(self):
+        """The average row is short, so that many make a piece."""
+        large, rows = 1100, 1_100_000
+        bounds = np.minimum(np.arange(rows + 1), large).astype(np.int32) * 1_000_000
+        data = pa.py_buffer(mmap.mmap(-1, large * 1_000_000))  # zeros that take no memory
+        given = pa.Array.from_buffers(pa.binary(), rows, [None, pa.py_buffer(bounds), data])
+        batch = pa.record_batch([given], names=["bytes"])
+        with pytest.raises(RejectedRowsError, match=r"1 GB.*: lower load_rows"):
+            encode(first_piece(batch, load_rows=50_000), [plan("bytes")], LOAD_DATA)
+        assert encode(first_piece(batch, load_rows=1), [plan("bytes")], LOAD_DATA).rows == 1
 
 
 class TestTypesThatAreCast:
