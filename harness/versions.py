@@ -91,7 +91,10 @@ TRIALS: Final = (
         "the Delta sink", ("integration/delta/test_contract.py", "integration/delta/test_sink.py")
     ),
     Trial("Iceberg, killed", ("integration/iceberg/test_spark.py",)),
-    Trial("Iceberg's own reader in Spark", ("integration/iceberg/test_spark_reader.py",)),
+    Trial(
+        "Iceberg's own reader in Spark",
+        ("integration/iceberg/test_spark_reader.py", "integration/iceberg/test_statements.py"),
+    ),
     Trial("Kafka as a sink, killed", ("integration/kafka_sink/test_spark.py",)),
     Trial("source twophase-kafka", ("integration/kafka/test_source.py",)),
     Trial("Spark's Kafka source", ("integration/kafka/test_spark_kafka.py",), _PROOF),

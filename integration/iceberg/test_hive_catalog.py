@@ -27,7 +27,7 @@ from harness.tcp_proxy import RewritingProxy
 from tests.sinks.iceberg.others import FIELDS, append, change, commit, ids_of, rival_of, rows
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, SinkContext
-from twophase.errors import ConfigError, PreflightError
+from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.iceberg.hive_catalog import ComparingClient, _agent
 
@@ -126,6 +126,8 @@ def test_a_metastore_that_does_not_compare_is_refused(
                 call()
             assert "Hive 2.3.10" in caught.value.remedy
     assert harness.contents() == before
+    harness.new_sink().check_connection()  # of Hive 2.3.10
+    harness.opened().close()
 
 
 def opened(harness: IcebergHarness, uri: str) -> Any:
@@ -145,8 +147,32 @@ def test_a_table_of_hive_is_refused_by_name(harness: IcebergHarness, connection:
     connection.create_table(
         HiveTable("plain", database, "somebody", sd=columns, partitionKeys=[], parameters={})
     )
-    with pytest.raises(ConfigError, match="is a table of Hive, and not of Iceberg"):
+    with pytest.raises(ConfigError, match="is a table of Hive, and not of Iceberg") as caught:
         harness.opened(table=f"{database}.plain")
+    assert caught.value.remedy == "name another table."
+    harness.opened(table=f"{database}.another").close()
+
+
+def test_a_metastore_that_does_not_answer_is_named_until_it_does(
+    harness: IcebergHarness, metastore: MetastoreService
+) -> None:
+    sink = harness.opened()
+    piece = harness.write(sink, rows(0))
+    metastore.kill()
+    try:
+        for call in (
+            harness.new_sink().check_connection,
+            harness.opened,
+            lambda: sink.commit([CommitRequest(piece)]),
+        ):
+            with pytest.raises(TargetUnreachableError, match="cannot be used") as caught:
+                call()
+            assert "check that it answers, that it keeps locks" in caught.value.remedy
+    finally:
+        metastore.restart()
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    harness.opened().close()
+    assert ids_of(harness) == [0]
 
 
 def test_proofs_are_not_among_the_parameters_that_a_metastore_keeps(

@@ -16,10 +16,17 @@ from harness.certificate_authority import Authority
 from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import RestPlace
 from harness.rest_gateway import Forward, Gateway, Reply, error, gateway
-from tests.sinks.iceberg.others import FIELDS, commit, ids_of, rows, snapshots_of
+from tests.sinks.iceberg.others import FIELDS, change, commit, ids_of, rows, snapshots_of
+from tests.sinks.iceberg.test_branches import AUDIT, drop, head, set_to
 from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.contract.sink import CommitRequest
-from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
+from twophase.errors import (
+    ConfigError,
+    PreflightError,
+    TargetChangedError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
 from twophase.ids import Attempt
 from twophase.testing.services.iceberg_rest import IcebergRestService
 
@@ -137,10 +144,31 @@ def test_a_catalog_that_does_not_compare_is_refused(
     before.on_commit = blind
     known = harness.contents()
     for call in (harness.new_sink().check_connection, harness.opened):
-        with pytest.raises(PreflightError, match="takes a commit although branch main"):
+        with pytest.raises(PreflightError, match="takes a commit although branch main") as caught:
             call()
+        assert "use a server that checks assert-ref-snapshot-id" in caught.value.remedy
     assert harness.contents() != known  # the server has written metadata without a change
     assert ids_of(harness) == []
+    before.on_commit = None
+    harness.opened().close()
+
+
+def test_a_fence_of_a_branch_that_was_dropped_is_refused_until_it_is_set_back(
+    harness: IcebergHarness,
+) -> None:
+    harness.options = {"branch": AUDIT}
+    sink = harness.opened()
+    commit(harness, sink, rows(0))
+    at = head(harness)
+    change(harness, drop)
+    with pytest.raises(TargetChangedError, match="has no branch 'audit' any more") as caught:
+        sink.fence(Attempt(2, 0))
+    assert "CREATE OR REPLACE BRANCH `audit`" in caught.value.remedy
+    change(harness, set_to(at))
+    sink = harness.opened(Attempt(2, 0))
+    piece = harness.write(sink, rows(1), 1, Attempt(2, 0))
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert ids_of(harness) == [0, 1]
 
 
 # -- logins ----------------------------------------------------------------------------------------
@@ -173,6 +201,8 @@ def test_a_token_is_sent_and_a_wrong_one_is_named_and_not_shown(
     before.tokens = ["another"]
     secret.write_text("another")
     assert sink.history().committed
+    harness.new_sink().check_connection()
+    harness.opened().close()
 
 
 def test_a_token_that_ends_while_a_piece_waits_is_renewed_for_its_commit(
@@ -191,6 +221,8 @@ def test_a_token_that_ends_while_a_piece_waits_is_renewed_for_its_commit(
         with pytest.raises(PreflightError, match="refuses the login: OAuthError") as caught:
             call()
         assert SECRET not in "".join(traceback.format_exception(caught.value))
+    account.write_text(before.credential)
+    harness.opened().close()
 
 
 def test_the_secret_is_in_no_log_no_text_and_no_file(
@@ -214,9 +246,14 @@ def test_the_secret_is_in_no_log_no_text_and_no_file(
     assert not [data for data in (*sent, *stored) if SECRET.encode() in data]
 
 
-def test_a_token_that_cannot_be_read_is_named(harness: IcebergHarness, tmp_path: Path) -> None:
-    with pytest.raises(ConfigError, match="named by token_file, cannot be read"):
-        harness.opened(token_file=str(tmp_path))
+def test_a_token_that_cannot_be_read_is_named(
+    harness: IcebergHarness, before: Gateway, secret: Path
+) -> None:
+    before.tokens = [SECRET]
+    with pytest.raises(ConfigError, match="named by token_file, cannot be read") as caught:
+        harness.opened(token_file=str(secret.parent))
+    assert caught.value.remedy == "give a file with the token that the driver may read."
+    harness.opened(token_file=str(secret)).close()
 
 
 def test_headers_are_sent(harness: IcebergHarness, before: Gateway) -> None:
@@ -235,15 +272,39 @@ def test_headers_are_sent(harness: IcebergHarness, before: Gateway) -> None:
     ],
 )
 def test_an_account_that_may_not_write_is_told_at_the_start_from_a_server_that_is_down(
-    harness: IcebergHarness, before: Gateway, status: int, kind: type[Exception], named: str
+    harness: IcebergHarness, before: Gateway, status: int, kind: type[TwoPhaseError], named: str
 ) -> None:
     harness.opened().close()
     before.on_commit = refused(status)
     for call in (harness.new_sink().check_connection, harness.opened):
-        with pytest.raises(kind, match=named):
+        with pytest.raises(kind, match=named) as caught:
             call()
+        assert ("grant the account" in caught.value.remedy) == (status == 403)
     before.on_commit = None
     harness.opened().close()
+
+
+def test_a_server_that_is_down_is_named_until_it_runs(
+    rest_server: IcebergRestService, warehouses: Path
+) -> None:
+    harness = IcebergHarness(RestPlace(rest_server.uri, warehouses / "rest"), FIELDS)
+    sink = harness.opened()
+    piece = harness.write(sink, rows(0))
+    rest_server.kill()
+    try:
+        for call in (
+            harness.new_sink().check_connection,
+            harness.opened,
+            lambda: sink.commit([CommitRequest(piece)]),
+        ):
+            with pytest.raises(TargetUnreachableError, match="does not answer as it") as caught:
+                call()
+            assert caught.value.remedy == "check that the server runs, and read its log."
+    finally:
+        rest_server.restart()
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    harness.opened().close()
+    assert ids_of(harness) == [0]
 
 
 # -- the address -----------------------------------------------------------------------------------
@@ -253,6 +314,7 @@ def test_a_server_of_another_kind_is_named(harness: IcebergHarness, before: Gate
     with pytest.raises(PreflightError, match="does not speak Iceberg's REST protocol") as caught:
         harness.opened(catalog_uri=f"{before.uri}/nothing")
     assert "without /v1" in caught.value.remedy
+    harness.opened(catalog_uri=before.uri).close()
 
 
 def test_a_certificate_that_nobody_knows_is_named_and_with_its_authority_it_is_trusted(
@@ -266,7 +328,7 @@ def test_a_certificate_that_nobody_knows_is_named_and_with_its_authority_it_is_t
         with pytest.raises(PreflightError, match="has no certificate that is trusted") as caught:
             harness.opened()
         assert "tls_ca" in caught.value.remedy
-        with pytest.raises(PreflightError, match="cannot be called"):
+        with pytest.raises(PreflightError, match=r"cannot be called.*correct tls_ca"):
             harness.opened(tls_ca=str(tmp_path / "nothing"))
         sink = harness.opened(tls_ca=str(tmp_path / "ca.pem"))
         assert sink.commit([CommitRequest(harness.write(sink, rows(0)))]) == [Committed()]

@@ -173,8 +173,7 @@ class IcebergOptions(Options):
             if isinstance(uri, str) and re.search(r"//[^/@]*:[^/@]*@", uri):
                 raise ConfigError(
                     f"{where}: option {key!r} contains a password. It is not shown here.",
-                    remedy="leave it out of the URI and name it by reference: "
-                    "password_env or password_file.",
+                    remedy=_without_password(uri),
                 )
         for header in parse_headers(options.get("headers")):
             name, colon, value = header.partition(":")
@@ -311,6 +310,18 @@ class IcebergOptions(Options):
                     remedy=f"give a file with the {kind} that the driver may read.",
                 ) from None
         return ""
+
+
+def _without_password(uri: str) -> str:
+    """Return what to do about a URI with a password: only a database is told one by an option."""
+    kind = _KINDS.get(urlsplit(uri).scheme)
+    if kind is CatalogKind.REST:
+        remedy = f"leave user and password out of the URI and {_BY_REFERENCE}."
+    elif kind is CatalogKind.HIVE:
+        remedy = "leave user and password out of the URI: a metastore is not told them."
+    else:
+        remedy = "leave it out of the URI and name it by reference: password_env or password_file."
+    return remedy
 
 
 def parse_headers(value: object) -> list[str]:

@@ -205,9 +205,11 @@ def _meaning(error: Exception) -> tuple[str, str]:
         )
         return "refuses the login", remedy
     if isinstance(error, ForbiddenError):
-        return "forbids it", "grant the account the right to read, create and change the table."
+        remedy = "grant the account the right to read, create and change the table."
+        return "forbids it", remedy
     if isinstance(error, OSError) and not isinstance(error, RequestException):
-        return "cannot be called", "correct tls_ca: a file in PEM that the driver may read."
+        remedy = "correct tls_ca: a file in PEM that the driver may read."
+        return "cannot be called", remedy
     if isinstance(error, SSLError):
         remedy = (
             "name the authority that signed it in tls_ca, and in catalog_uri the host as in the "
@@ -215,7 +217,8 @@ def _meaning(error: Exception) -> tuple[str, str]:
         )
         return "has no certificate that is trusted here", remedy
     if isinstance(error, RequestException) or _status(error) >= 500 or _status(error) in _BUSY:
-        return _DOWN, "check that the server runs, and read its log."
+        remedy = "check that the server runs, and read its log."
+        return _DOWN, remedy
     remedy = "correct catalog_uri, the address without /v1, and warehouse and prefix."
     return "does not speak Iceberg's REST protocol there", remedy
 

@@ -51,10 +51,13 @@ class Rewind:
         ahead = self._point.ahead(proofs.committed())
         if not ahead:
             return None
-        undo = ""
         branch = self._table.branch
+        remedy = (
+            "restore a checkpoint or savepoint from after that, or start without restore.path to "
+            "go on."
+        )
         if why := rolled_back(loaded.metadata, proofs, branch):
-            undo = set_back(branch)
+            remedy = f"{set_back(branch)}, then start the job again."
         elif (version := loaded.metadata.format_version) not in VERSIONS:
             why = f"the table's format version is {version}, and 1 and 2 are supported"
         else:
@@ -65,8 +68,7 @@ class Rewind:
                 why = str(error)
         raise RestoreRefusedError(
             f"{self._cannot()}: {why}. Nothing was removed.",
-            remedy=f"{undo}{undo and '; or '}restore a checkpoint or savepoint from after that, or "
-            "start without restore.path to go on.",
+            remedy=remedy,
         )
 
     def carry_out(self, attempt: Attempt) -> None:

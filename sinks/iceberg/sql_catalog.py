@@ -22,8 +22,10 @@ _TABLES = "iceberg_tables"
 _DRIVERS = {"mysql": "mysql+pymysql"}
 _DEADLINE_S = 60
 """Of each answer of MySQL (HD5); it gives up a lock that it waits for before that."""
-_GRANT = "GRANT the account SELECT, INSERT, UPDATE, DELETE and CREATE on the catalog's schema."
-_REMEDIES = {**remedies("catalog_uri"), **dict.fromkeys((1044, 1142, 1143), _GRANT)}
+_GRANT_REMEDY = (
+    "GRANT the account SELECT, INSERT, UPDATE, DELETE and CREATE on the catalog's schema."
+)
+_REMEDIES = {**remedies("catalog_uri"), **dict.fromkeys((1044, 1142, 1143), _GRANT_REMEDY)}
 _TLS = "give the server a certificate for its name, and name the file of its authority in tls_ca."
 _GENERIC = (
     "check that the database answers, and that the account may read and write the tables of the "

@@ -18,7 +18,7 @@ from twophase.errors import StopJobError, TargetChangedError
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
 from twophase.sinks.common.lake.committer import LakeCommitter, StagedPiece, altered
-from twophase.sinks.common.lake.table import is_moved
+from twophase.sinks.common.lake.table import HIDDEN, is_moved
 from twophase.sinks.common.staging.disk import opened_folder, rename_new, sync
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
@@ -94,7 +94,8 @@ class Committer(LakeCommitter[Look, Manifest]):
             raise TargetChangedError(
                 f"{committable.transaction} is decided and cannot be committed to "
                 f"{self._table.target}: {reason}.",
-                remedy="restore the table's folder as it was, then start the job again.",
+                remedy=f"restore the table's folder, but for {HIDDEN} in it, where newer pieces "
+                "may wait, then start the job again.",
             )
 
     def _together(self, piece: Piece) -> tuple[str, int]:

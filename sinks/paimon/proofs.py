@@ -175,13 +175,14 @@ class Proofs:
         if text is None:
             return None
         where = f"{PIECES} of snapshot {snapshot.id}"
+        file = self.table.location / "snapshot" / f"snapshot-{snapshot.id}"
         try:
             proof = decode_pieces(text, where)
         except DamagedRecordError as error:
             raise StopJobError(
                 f"The property {where} of {self.table.location} is damaged ({error}): somebody has "
                 "changed it.",
-                remedy="restore this file from a backup.",
+                remedy=f"restore {file} from a backup.",
             ) from error
         if (proof.job, proof.sink) != (self.owner.job, self.owner.sink):
             return None

@@ -162,6 +162,7 @@ def test_without_create_a_missing_branch_is_refused_and_created_by_hand_it_is_wr
         assert "CREATE BRANCH `audit`" in caught.value.remedy
         assert "`create=true`" in caught.value.remedy
     assert harness.contents() == before
+    harness.opened(create=False, branch="main").close()
     change(harness, set_to(head(harness, "main")))
     commit(harness, harness.opened(create=False), 0)
     assert ids_in(harness, AUDIT) == [0, 50]
@@ -183,8 +184,12 @@ def test_a_tag_is_refused_by_name(harness: IcebergHarness) -> None:
 
     change(harness, tag)
     for start in (harness.opened, harness.new_sink().check_connection):
-        with pytest.raises(ConfigError, match="'audit' is a tag of the table"):
+        with pytest.raises(ConfigError, match="'audit' is a tag of the table") as caught:
             start()
+        assert caught.value.remedy == "name a branch."
+    harness.new_sink(branch="review").check_connection()
+    commit(harness, harness.opened(branch="review"), 0)
+    assert ids_in(harness, "review") == [0, 50]
 
 
 def first_rows(table: Table) -> None:
@@ -484,7 +489,10 @@ def test_a_rewind_of_a_branch_that_is_gone_is_refused_until_it_is_set_back(
         RestoreRefusedError, match="audit is gone, and it led to snapshot"
     ) as caught:
         sink.rewind({LINEAGE: 0}, Attempt(2, 0))
-    assert "CREATE OR REPLACE BRANCH `audit`" in caught.value.remedy
+    assert caught.value.remedy == (
+        "set branch audit back to a snapshot that has it (ALTER TABLE ... CREATE OR REPLACE BRANCH "
+        "`audit` AS OF VERSION ...), then start the job again."
+    )
     change(harness, set_to(at))
     sink.rewind({LINEAGE: 0}, Attempt(2, 0))
     assert ids_of(harness) == [0, 50]

@@ -68,7 +68,7 @@ REWIND = [
         Rewind.check,
         "if why := rolled_back(loaded.metadata, proofs, branch):",
         'if why := "":',
-        of_rewind(test_rewind.test_what_others_have_done_to_the_files_is_named, "rolled back"),
+        of_rewind(test_rewind.test_a_rollback_that_is_undone_as_the_message_says_is_rewound),
         "no longer leads to snapshot",
     ),
     Mutant(

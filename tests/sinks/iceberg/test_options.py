@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import re
+import shutil
 import traceback
 from contextlib import closing
 from pathlib import Path
@@ -14,6 +16,7 @@ from pyiceberg.schema import Schema
 from pyiceberg.types import LongType, NestedField
 
 from harness.iceberg_harness import TABLE, IcebergHarness
+from harness.rights import permissions_checked
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.sinks.iceberg.options import partition_field
 from twophase.sinks.iceberg.sink import IcebergSink
@@ -56,10 +59,61 @@ def test_an_option_that_is_not_right_is_named(options: dict[str, Any], named: st
     assert "sesame" not in str(caught.value)
 
 
-def test_a_password_in_the_uri_is_refused_and_not_shown() -> None:
+TOKENS = "token_env, token_file, credential_env, credential_file"
+"""What names a secret of a REST catalog by reference."""
+
+
+@pytest.mark.parametrize(
+    ("option", "uri", "without", "instead"),
+    [
+        ("catalog_uri", "mysql://a:sesame@db/b", "mysql://a@db/b", "password_env, password_file"),
+        ("catalog_uri", "https://a:sesame@db/b", "https://db/b", TOKENS),
+        ("oauth2_server_uri", "https://a:sesame@db/b", "https://db/b", TOKENS),
+        ("catalog_uri", "thrift://a:sesame@db:9083", "thrift://db:9083", ""),
+    ],
+)
+def test_a_password_in_the_uri_is_refused_and_not_shown_and_by_reference_it_is_taken(
+    option: str, uri: str, without: str, instead: str
+) -> None:
+    given = {**BASE, "catalog_uri": "https://db/b"} | {option: uri}
     with pytest.raises(ConfigError, match="contains a password") as caught:
-        IcebergSink(**{**BASE, "catalog_uri": "mysql://lake:sesame@db/catalog"})
+        IcebergSink(**given)
     assert "sesame" not in str(caught.value)
+    named = instead.split(", ") if instead else []
+    assert re.findall(r"\w+_(?:env|file)", caught.value.remedy) == named
+    for reference in named:
+        IcebergSink(**{**given, option: without, reference: "SECRET"})
+    IcebergSink(**{**given, option: without})
+
+
+@pytest.mark.parametrize(
+    ("headers", "corrected"),
+    [
+        ("X-Tenant", "X-Tenant: shop"),
+        (["X Tenant: shop"], ["X-Tenant: shop"]),
+        (["X-Tenant: sh\u00f6p", "X-Team: data"], ["X-Tenant: shop", "X-Team: data"]),
+    ],
+)
+def test_a_header_that_is_none_is_refused_and_written_as_one_it_is_taken(
+    headers: object, corrected: object
+) -> None:
+    rest = {**BASE, "catalog_uri": "https://a"}
+    with pytest.raises(ConfigError, match="an entry that is no header") as caught:
+        IcebergSink(**rest, headers=headers)
+    assert caught.value.remedy == "write each as `Name: value`."
+    IcebergSink(**rest, headers=corrected)
+
+
+@pytest.mark.parametrize("header", ["Authorization: Bearer sesame", "cookie: id=sesame"])
+def test_a_header_that_is_a_secret_is_refused_and_by_reference_it_is_taken(header: str) -> None:
+    rest = {**BASE, "catalog_uri": "https://a"}
+    with pytest.raises(ConfigError, match="which is a secret") as caught:
+        IcebergSink(**rest, headers=["X-Tenant: shop", header])
+    assert "sesame" not in str(caught.value)
+    named = re.findall(r"\w+_(?:env|file)", caught.value.remedy)
+    assert named == TOKENS.split(", ")
+    for reference in named:
+        IcebergSink(**rest, headers=["X-Tenant: shop"], **{reference: "SECRET"})
 
 
 def test_a_catalog_that_cannot_be_reached_is_named_without_its_password(
@@ -74,15 +128,45 @@ def test_a_catalog_that_cannot_be_reached_is_named_without_its_password(
     assert "sesame" not in shown
 
 
-def test_a_password_that_cannot_be_read_is_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+SECRETS = pytest.mark.parametrize(
+    ("kind", "uri"),
+    [
+        ("password", "mysql://lake@127.0.0.1:1/catalog"),
+        ("token", "http://127.0.0.1:1"),
+        ("credential", "http://127.0.0.1:1"),
+    ],
+)
+
+
+@SECRETS
+def test_a_variable_that_is_not_set_is_named_and_set_it_is_used(
+    kind: str, uri: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.delenv("LAKE_PASSWORD", raising=False)
-    uri = {"catalog_uri": "mysql://lake@127.0.0.1:1/catalog"}
-    with pytest.raises(ConfigError, match="'LAKE_PASSWORD', named by"):
-        IcebergSink(**{**BASE, **uri, "password_env": "LAKE_PASSWORD"}).check_connection()
-    with pytest.raises(ConfigError, match="named by password_file, cannot be read"):
-        IcebergSink(**{**BASE, **uri, "password_file": str(tmp_path)}).check_connection()
+    monkeypatch.delenv("LAKE_SECRET", raising=False)
+    sink = IcebergSink(**{**BASE, "catalog_uri": uri, f"{kind}_env": "LAKE_SECRET"})
+    with pytest.raises(ConfigError, match=f"'LAKE_SECRET', named by {kind}_env, is not") as caught:
+        sink.check_connection()
+    assert caught.value.remedy == "set it where the driver runs."
+    monkeypatch.setenv("LAKE_SECRET", "id:sesame")
+    assert_nobody_answers(sink)
+
+
+@SECRETS
+def test_a_file_that_cannot_be_read_is_named_and_another_is_used(
+    kind: str, uri: str, tmp_path: Path
+) -> None:
+    options = {**BASE, "catalog_uri": uri, f"{kind}_file": str(tmp_path)}
+    with pytest.raises(ConfigError, match=f"named by {kind}_file, cannot be read") as caught:
+        IcebergSink(**options).check_connection()
+    assert caught.value.remedy == f"give a file with the {kind} that the driver may read."
+    (tmp_path / "secret").write_text("id:sesame\n")
+    assert_nobody_answers(IcebergSink(**{**options, f"{kind}_file": f"{tmp_path}/secret"}))
+
+
+def assert_nobody_answers(sink: IcebergSink) -> None:
+    """Its options are right, and nobody is at its address."""
+    with pytest.raises(TargetUnreachableError):
+        sink.check_connection()
 
 
 @pytest.mark.parametrize(
@@ -151,6 +235,12 @@ def test_a_table_that_cannot_be_written_is_refused_by_name(
     with pytest.raises(ConfigError, match=named):
         harness.new_sink().check_connection()
     assert harness.contents() == before
+    with closing(harness.catalog()) as catalog:
+        with catalog.load_table(TABLE).transaction() as change:
+            change.remove_properties(*options["properties"])
+        catalog.create_table("shop.others", harness.fields)
+    harness.opened().close()
+    harness.opened(table="shop.others").close()
 
 
 @pytest.mark.parametrize(
@@ -199,10 +289,89 @@ def test_a_missing_catalog_is_named_and_not_made(harness: IcebergHarness) -> Non
     assert [*harness.folder.iterdir()] == []
 
 
+def test_a_catalog_that_is_missing_is_corrected_or_made_but_not_its_folder(
+    harness: IcebergHarness,
+) -> None:
+    missing = harness.folder / "nowhere" / "catalog.db"
+    elsewhere: dict[str, Any] = {"catalog_uri": f"sqlite:///{missing}"}
+    with pytest.raises(PreflightError, match=f"{missing} does not exist") as caught:
+        harness.opened(**elsewhere)
+    assert "correct catalog_uri; with `create=true`" in caught.value.remedy
+    made(harness)
+    harness.opened().close()
+    with pytest.raises(PreflightError, match=f"{missing} does not exist"):
+        harness.opened(**elsewhere, create=True)
+    missing.parent.mkdir()
+    harness.opened(**elsewhere, create=True, table="shop.others").close()
+
+
+def test_a_missing_table_is_named_and_created_or_by_its_right_name_it_is_written(
+    harness: IcebergHarness,
+) -> None:
+    made(harness)
+    others: dict[str, Any] = {"table": "shop.others"}
+    for call in (
+        lambda: harness.opened(**others),
+        harness.new_sink(**others).check_connection,
+    ):
+        with pytest.raises(ConfigError, match=r"There is no table shop\.others in") as caught:
+            call()
+        assert caught.value.remedy == (
+            "create it, correct table, or let the sink create it: `create=true`."
+        )
+    harness.opened(table=TABLE).close()
+    with closing(harness.catalog()) as catalog:
+        catalog.create_table("shop.others", harness.fields)
+    harness.opened(**others).close()
+    with closing(harness.catalog()) as catalog:
+        catalog.drop_table("shop.others")
+        shutil.rmtree(harness.folder / "warehouse" / "shop" / "others")
+    harness.opened(**others, create=True).close()
+
+
+def test_a_catalog_that_the_account_may_not_read_is_named_until_it_may(
+    harness: IcebergHarness,
+) -> None:
+    made(harness)
+    database = harness.folder / "catalog.db"
+    database.chmod(0)
+    for call in (harness.opened, harness.new_sink().check_connection):
+        with (
+            permissions_checked(),
+            pytest.raises(PreflightError, match="unable to open database file") as caught,
+        ):
+            call()
+        assert "the account may read and write the tables of the catalog" in caught.value.remedy
+    database.chmod(0o600)
+    with permissions_checked():
+        harness.opened().close()
+
+
+def test_a_table_whose_metadata_cannot_be_written_is_named_until_it_can(
+    harness: IcebergHarness,
+) -> None:
+    made(harness)
+    metadata = Path(harness.table().metadata_location.removeprefix("file://")).parent
+    metadata.chmod(0o555)
+    with (
+        permissions_checked(),
+        pytest.raises(TargetUnreachableError, match=r"could not be raised .*denied") as caught,
+    ):
+        harness.opened()
+    assert "the table's folder can be written, then start the job again" in caught.value.remedy
+    metadata.chmod(0o755)
+    with permissions_checked():
+        assert harness.opened().history().generation == 1
+
+
 def test_a_folder_of_data_that_is_a_link_is_refused(harness: IcebergHarness) -> None:
     made(harness)
     data = Path(harness.table().location().removeprefix("file://")) / "data"
     (harness.folder / "elsewhere").mkdir()
     data.symlink_to(harness.folder / "elsewhere")
-    with pytest.raises(PreflightError, match="is a link, or on another file system"):
+    with pytest.raises(PreflightError, match="is a link, or on another file system") as caught:
         harness.opened()
+    assert caught.value.remedy == "replace it with a plain folder."
+    data.unlink()
+    data.mkdir()
+    harness.opened().close()

@@ -142,21 +142,24 @@ def test_several_fields_of_one_column_divide_rows_once_each(
 
 
 @pytest.mark.parametrize(
-    ("spec", "named"),
+    ("spec", "named", "instead"),
     [
-        ("nothing", "made of no column"),
-        ("day(name)", "cannot be made of a column of type string"),
-        ("bucket[4](flag)", "cannot be made of a column of type boolean"),
+        ("nothing", "made of no column", "name"),
+        ("day(nothing)", "made of no column", "day(at)"),
+        ("day(name)", "cannot be made of a column of type string", "truncate[1](name)"),
+        ("bucket[4](flag)", "cannot be made of a column of type boolean", "identity(flag)"),
     ],
 )
 def test_a_partition_that_cannot_be_made_is_refused_before_a_table_is_created(
-    tmp_path: Path, spec: str, named: str
+    tmp_path: Path, spec: str, named: str, instead: str
 ) -> None:
     harness = IcebergHarness(tmp_path / "lake", FIELDS, partition_by=[spec])
-    with pytest.raises(ConfigError, match=named):
+    with pytest.raises(ConfigError, match=named) as caught:
         harness.opened()
+    assert "in partition_by" in caught.value.remedy
     with pytest.raises(ConfigError, match="There is no table"):
         harness.opened(create=False, partition_by=[])
+    harness.opened(partition_by=[instead]).close()
 
 
 def test_a_partition_by_a_floating_point_number_is_refused(tmp_path: Path) -> None:

@@ -5,6 +5,7 @@ somebody with a shell can make.
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import shutil
 import stat
@@ -40,7 +41,7 @@ from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
-from twophase.sinks.iceberg.proofs import proof_key
+from twophase.sinks.iceberg.proofs import fence_key, proof_key
 from twophase.testing.harness import LINEAGE, OTHER_LINEAGE, transaction_id
 
 
@@ -127,6 +128,34 @@ def of_another_lineage(sink: OpenIcebergSink) -> Committable:
     piece = writer.pre_commit()
     assert piece is not None
     return piece
+
+
+@pytest.mark.parametrize("is_fence", [False, True], ids=["the proof", "the fence"])
+def test_a_property_that_somebody_has_changed_stops_the_job_and_given_back_it_commits(
+    harness: IcebergHarness, sink: OpenIcebergSink, is_fence: bool
+) -> None:
+    committed(sink, harness.write(sink, rows(0), 0))
+    piece = harness.write(sink, rows(1), 1)
+    owner = sink.table.owner
+    key = fence_key(owner) if is_fence else proof_key(owner, LINEAGE)
+
+    def give(value: str) -> None:
+        with closing(harness.catalog()) as catalog:
+            with catalog.load_table(harness.place.table).transaction() as transaction:
+                transaction.set_properties({key: value})
+
+    older = harness.table().metadata_location.removeprefix("file://")
+    give(harness.table().properties[key][:-1])
+    needs: Callable[[], object] = (
+        (lambda: harness.opened(Attempt(2, 0))) if is_fence else (lambda: committed(sink, piece))
+    )
+    for call in (needs, lambda: rival_of(harness).history()):
+        with pytest.raises(StopJobError, match=f"'{key}' of the table is damaged") as caught:
+            call()
+        assert "from an older metadata file of the table" in caught.value.remedy
+    give(json.loads(Path(older).read_text())["properties"][key])
+    assert committed(harness.opened(Attempt(2, 0)), piece) == [Committed()]
+    assert ids_of(harness) == [0, 1]
 
 
 def test_a_table_that_is_made_again_under_a_first_fence_is_not_fenced(

@@ -249,34 +249,45 @@ def expire_the_second(table: Table) -> None:
     table.maintenance.expire_snapshots().by_ids([second.snapshot_id]).commit()
 
 
-def back_to_the_first(table: Table) -> None:
-    roll_back(table)
-
-
-REFUSALS: dict[str, tuple[Change, str, str]] = {
-    "rows deleted": (delete_rows, r"\((delete|overwrite)\) has removed .* checkpoint 2 of", ""),
-    "a file deleted": (delete_a_file, r"has removed .* checkpoint 2 of lineage", ""),
-    "overwritten": (overwrite, r"has removed .*, a file of checkpoint [12] of lineage", ""),
-    "compacted": (compact, r"\(replace\) has removed .*, a file of checkpoint [12] of", ""),
-    "expired": (expire, "snapshots have expired that may have added files of lineage", ""),
-    "one expired": (expire_the_second, "snapshots have expired that may have added", ""),
-    "rolled back": (back_to_the_first, "no longer leads to snapshot", "set_current_snapshot"),
+REFUSALS: dict[str, tuple[Change, str]] = {
+    "rows deleted": (delete_rows, r"\((delete|overwrite)\) has removed .* checkpoint 2 of"),
+    "a file deleted": (delete_a_file, r"has removed .* checkpoint 2 of lineage"),
+    "overwritten": (overwrite, r"has removed .*, a file of checkpoint [12] of lineage"),
+    "compacted": (compact, r"\(replace\) has removed .*, a file of checkpoint [12] of"),
+    "expired": (expire, "snapshots have expired that may have added files of lineage"),
+    "one expired": (expire_the_second, "snapshots have expired that may have added"),
 }
 
 
 @pytest.mark.parametrize("what", REFUSALS)
 def test_what_others_have_done_to_the_files_is_named(harness: IcebergHarness, what: str) -> None:
-    does, message, undo = REFUSALS[what]
+    """Without restore.path the job goes on, and what it has written since can be taken back."""
+    does, message = REFUSALS[what]
     change(harness, does)
-    remedy = refused(harness, message)
-    assert undo in remedy
-    assert "start without restore.path" in remedy
+    assert refused(harness, message) == (
+        "restore a checkpoint or savepoint from after that, or start without restore.path to go on."
+    )
+    left, sink = ids_of(harness), harness.opened(RESTORING)
+    for number in (3, 4):
+        piece = harness.write(sink, rows(3 + number), number, RESTORING)
+        assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert ids_of(harness) == sorted([*left, 6, 7])
+    rewound(harness, {LINEAGE: 3}, Attempt(3, 0))
+    assert ids_of(harness) == sorted([*left, 6])
 
 
 def test_a_rollback_that_is_undone_as_the_message_says_is_rewound(harness: IcebergHarness) -> None:
+    """The job would not go on without restore.path either."""
     newest = snapshots(harness)[-1]
     change(harness, roll_back)
-    refused(harness, "no longer leads to snapshot")
+    assert refused(harness, "no longer leads to snapshot") == (
+        "set branch main back to a snapshot that has it (CALL system.set_current_snapshot), then "
+        "start the job again."
+    )
+    sink = harness.opened(RESTORING)
+    piece = harness.write(sink, rows(6), 3, RESTORING)
+    with pytest.raises(TargetChangedError, match="no longer leads to snapshot"):
+        sink.commit([CommitRequest(piece)])
     change(harness, lambda table: roll_back(table, newest))
     rewound(harness)
     assert ids_of(harness) == [0, 1]

@@ -10,6 +10,7 @@ from typing import Any
 import duckdb
 import pyarrow as pa
 import pytest
+from pyiceberg.types import LongType
 
 from harness.hostile_values import VALUES
 from harness.iceberg_harness import IcebergHarness
@@ -218,3 +219,24 @@ def test_rows_that_do_not_fit_the_table_are_refused(
     harness.fields = fields
     with pytest.raises(ConfigError, match=named):
         harness.opened()
+
+
+@pytest.mark.parametrize("is_altered", [False, True], ids=["the rows change", "the table changes"])
+def test_rows_that_do_not_fit_are_written_once_they_or_the_table_are_changed(
+    tmp_path: Path, is_altered: bool
+) -> None:
+    fields = pa.schema([("id", pa.int64())])
+    harness = IcebergHarness(tmp_path / "lake", fields)
+    harness.opened().close()
+    harness.fields = pa.schema([("id", pa.int64()), ("x", pa.int64())])
+    with pytest.raises(ConfigError, match="column 'x' is not in the table") as caught:
+        harness.opened()
+    assert "change the rows in the query" in caught.value.remedy
+    if is_altered:
+        with harness.table().update_schema() as update:
+            update.add_column("x", LongType())
+    else:
+        harness.fields = fields
+    row = dict.fromkeys(harness.fields.names, 7)
+    commit(harness, pa.RecordBatch.from_pylist([row], schema=harness.fields))
+    assert harness.rows_visible() == [row]

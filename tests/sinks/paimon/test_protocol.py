@@ -332,16 +332,20 @@ def test_a_table_that_lacks_what_was_committed_stops_the_job_and_restored_it_goe
     harness.append(rows(10))
     committed(sink, harness.write(sink, rows(1)))
     kept = harness.folder.parent / "backup"
-    shutil.copytree(harness.location / "snapshot", kept)
+    shutil.copytree(harness.location, kept)
     what(harness)
     assert named in sink.history().replaced
     piece = harness.write(sink, rows(2), 1)
-    with pytest.raises(TargetChangedError, match=f"decided and cannot be committed.*{named}"):
+    with pytest.raises(TargetChangedError, match=f"decided and cannot be committed.*{named}") as no:
         committed(sink, piece)
-    shutil.rmtree(harness.location / "snapshot")
-    kept.rename(harness.location / "snapshot")
-    assert sink.history().replaced == ""
-    assert committed(sink, piece) == [Committed()]
+    assert "restore the table's folder, but for _twophase in it" in no.value.remedy
+    for folder in kept.iterdir():
+        if folder.name != "_twophase":
+            shutil.rmtree(harness.location / folder.name)
+            folder.rename(harness.location / folder.name)
+    again = harness.opened(Attempt(2, 1))
+    assert again.history().replaced == ""
+    assert committed(again, piece) == [Committed()]
     assert ids_of(harness) == [1, 2, 10]
 
 
@@ -408,9 +412,11 @@ def test_a_snapshot_whose_proof_was_changed_stops_the_job_and_restored_it_is_fou
     piece = harness.write(sink, rows(1))
     dying_after_publishing(monkeypatch)
     committed(sink, piece)
-    restore = changed(harness.location / "snapshot" / "snapshot-1")
-    with pytest.raises(StopJobError, match=r"of snapshot 1 .* is damaged.*restore this file"):
+    snapshot = harness.location / "snapshot" / "snapshot-1"
+    restore = changed(snapshot)
+    with pytest.raises(StopJobError, match=r"of snapshot 1 .* is damaged") as caught:
         committed(sink, piece)
+    assert caught.value.remedy == f"restore {snapshot} from a backup."
     restore()
     assert committed(sink, piece) == [AlreadyCommitted("snapshot 1")]
     assert ids_of(harness) == [1]
@@ -564,11 +570,13 @@ def test_a_link_in_the_place_of_a_folder_is_not_followed_and_replaced_it_commits
     elsewhere = harness.folder / "elsewhere"
     elsewhere.mkdir()
     (harness.location / "bucket-0").symlink_to(elsewhere)
-    with pytest.raises(StopJobError, match="is a link or a file"):
+    with pytest.raises(StopJobError, match=r"is a link or a file.*replace it with a plain folder"):
         committed(sink, piece)
     assert [*elsewhere.iterdir()] == []
     (harness.location / "bucket-0").unlink()
-    assert committed(sink, piece) == [Committed()]
+    (harness.location / "bucket-0").mkdir()
+    assert committed(harness.opened(Attempt(2, 1)), piece) == [Committed()]
+    assert ids_of(harness) == [1]
 
 
 @pytest.mark.parametrize(("does", "named"), DAMAGES)

@@ -11,6 +11,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
 
 from harness.hostile_values import VALUES
@@ -88,9 +89,11 @@ def test_a_table_is_partitioned_by_each_type_that_can_be(tmp_path: Path) -> None
 def test_other_types_cannot_be_partitions(tmp_path: Path, kind: pa.DataType) -> None:
     fields = pa.schema([("id", pa.int64()), ("part", kind)])
     harness = PaimonHarness(tmp_path / "lake", fields, partition_by=["part"])
-    with pytest.raises(ConfigError, match="partition column 'part' is"):
+    with pytest.raises(ConfigError, match="partition column 'part' is") as caught:
         harness.opened()
+    assert caught.value.remedy == "choose other columns in partition_by."
     assert not harness.location.exists()
+    harness.opened(partition_by=["id"]).close()
 
 
 @pytest.mark.parametrize("statistics", ["none", "full"])
@@ -248,5 +251,27 @@ def test_a_table_that_becomes_one_that_cannot_be_written_declines_the_next_attem
     harness = PaimonHarness(tmp_path / "lake", others.FIELDS)
     sink = harness.opened()
     others.alter(SchemaChange.set_option("file.format", "orc"))(harness)
-    with pytest.raises(ConfigError, match=r"file\.format is orc"):
+    with pytest.raises(ConfigError, match=r"file\.format is orc") as caught:
         sink.writers()
+    assert caught.value.remedy == "change the table, or name another."
+    harness.opened(table="shop.others").close()
+    others.alter(SchemaChange.set_option("file.format", "parquet"))(harness)
+    assert committed(sink, harness.write(sink, others.rows(1))) == [Committed()]
+
+
+@pytest.mark.parametrize("is_altered", [False, True], ids=["the rows change", "the table changes"])
+def test_rows_that_do_not_fit_are_written_once_they_or_the_table_are_changed(
+    tmp_path: Path, is_altered: bool
+) -> None:
+    narrow = pa.schema([("id", pa.int32())])
+    harness = PaimonHarness(tmp_path / "lake", pa.schema([("id", pa.int64())]))
+    others.make_table(harness, fields=narrow)
+    with pytest.raises(ConfigError, match="column 'id': int64 does not fit INT") as caught:
+        harness.opened()
+    assert "change the rows in the query" in caught.value.remedy
+    if is_altered:
+        others.alter(SchemaChange.update_column_type("id", AtomicType("BIGINT")))(harness)
+    else:
+        harness.fields = narrow
+    written(harness, [{"id": 7}])
+    assert harness.rows_visible() == [{"id": 7}]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.paimon_harness import PaimonHarness
+from harness.paimon_harness import TABLE, PaimonHarness
 from harness.rights import umask
 from tests.sinks.paimon import others
 from tests.sinks.paimon.others import FIELDS, committed, ids_of, rows
@@ -72,10 +72,17 @@ def test_the_connection_is_checked_without_a_trace(harness: PaimonHarness) -> No
     with pytest.raises(PreflightError, match=r"nowhere is not a folder.*create it, or correct"):
         harness.unreachable().check_connection()
     assert [*harness.folder.iterdir()] == []
+    (harness.folder / "nowhere").mkdir()
+    harness.unreachable().check_connection()
     others.make_table(harness)
     before = harness.contents()
     harness.new_sink(create=False).check_connection()
     assert harness.contents() == before
+    with pytest.raises(ConfigError, match=r"There is no table shop\.others in"):
+        harness.opened(create=False, table="shop.others")
+    harness.opened(create=False, table=TABLE).close()
+    harness.opened(create=True, table="shop.others").close()
+    assert (harness.folder / "shop.db" / "others").is_dir()
 
 
 def test_a_column_to_partition_by_that_the_rows_lack_is_named(harness: PaimonHarness) -> None:
