@@ -4,6 +4,7 @@ the same twice (I5).
 
 from __future__ import annotations
 
+import re
 import uuid
 from dataclasses import replace
 from itertools import pairwise
@@ -51,6 +52,8 @@ def test_any_other_name_is_refused_with_what_is_allowed(name: str) -> None:
     with pytest.raises(ConfigError) as caught:
         check_name("sink", name)
     assert f"The sink name {name!r} is not allowed. Next: use 1 to 64 letters" in str(caught.value)
+    mended = f"a{re.sub('[^A-Za-z0-9._-]', '-', name)}"[:64]
+    assert check_name("sink", mended) == mended
 
 
 @given(st.text(max_size=70))

@@ -17,6 +17,7 @@ from twophase.testing.containers import (
     MySqlContainer,
     SqlContainer,
 )
+from twophase.testing.containers.sql import MARIADB_IMAGE_VARIABLE
 from twophase.testing.services.ports import LOOPBACK
 
 pytestmark = pytest.mark.usefixtures("docker_engine")
@@ -152,7 +153,13 @@ def test_a_server_that_ends_while_starting_shows_its_log() -> None:
     assert "MySQL" in str(caught.value)
 
 
-def test_an_image_that_cannot_be_had_is_named_with_what_to_do() -> None:
-    image = f"{LOOPBACK}:1/nowhere:1"  # nothing listens there
-    with pytest.raises(ServiceError, match=r"(?s)127\.0\.0\.1:1/nowhere:1.*TWOPHASE_KAFKA_IMAGE"):
-        KafkaContainer(image=image).start()
+def test_an_image_that_cannot_be_had_is_named_and_another_one_starts(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv(MARIADB_IMAGE_VARIABLE, f"{LOOPBACK}:1/nowhere:1")  # nothing listens there
+        with pytest.raises(ServiceError, match=r"(?s)127\.0\.0\.1:1/nowhere:1") as caught:
+            MariaDbContainer().start()
+    assert f"name another one in {MARIADB_IMAGE_VARIABLE};" in caught.value.remedy
+    with MariaDbContainer() as container:
+        container.connect().close()

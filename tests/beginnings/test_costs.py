@@ -12,6 +12,7 @@ import pytest
 from harness.beginning_world import BeginningWorld
 from harness.folder_sink import OpenFolderSink
 from harness.savepoint_world import killed, restoring
+from twophase.state.journal.entries import Lineage
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -74,7 +75,7 @@ def test_a_start_asks_the_same_of_a_sink_whatever_was_restored_before(
     world.kinds = {"facts": Folding}
     Folding.asked.clear()
     world.drive(restores + 3, folder)
-    [*older, parent] = world.history(folder).lineage.ancestors
+    [*older, parent] = lineage(world, folder).ancestors
     assert len(older) == restores - 1
     assert Folding.asked == [parent]
 
@@ -96,17 +97,23 @@ def test_a_start_folds_all_ancestors_until_a_driver_has_done_so(tmp_path: Path) 
     world.drive(1)
     world.drive(2, **restoring(world.make("first"), "refuse"))
     restore = restoring(world.make("second"), "refuse")
-    Dying.at = world.history().lineage.id
+    Dying.at = lineage(world).id
     world.kinds = {"facts": Dying}
     assert killed("", lambda: world.drive(3, **restore))  # committed, and that is on record
     assert killed("", lambda: world.drive(4))
     world.kinds = {"facts": Folding}
     Folding.asked.clear()
     world.drive(4)
-    ancestors = [*world.history().lineage.ancestors]
+    ancestors = [*lineage(world).ancestors]
     assert len(ancestors) == 2
     assert Folding.asked == ancestors
     world.is_exact("job", 4)
+
+
+def lineage(world: BeginningWorld, folder: str = "job") -> Lineage:
+    found = world.history(folder).lineage
+    assert found is not None
+    return found
 
 
 def _size(path: Path) -> int:

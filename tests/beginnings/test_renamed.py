@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -13,7 +14,7 @@ from harness.beginning_world import BeginningWorld, refused
 from harness.memory_driver import NOTE
 from harness.plain_job import PlainJob
 from harness.savepoint_world import restoring
-from twophase.errors import CheckpointMissingError, ConfigError
+from twophase.errors import CheckpointMissingError, ConfigError, StopJobError
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 
@@ -93,6 +94,36 @@ def test_a_rewind_takes_back_what_a_sink_has_written_under_each_of_its_names(
         world.rename("pond", "lake")
     world.drive(6, folder, **restoring(path, "rewind"), **MAY_RENAME)
     world.is_exact(folder, 6)
+
+
+def pre_commit_again(world: BeginningWorld, name: str, checkpoint: int) -> None:
+    """A second attempt of a task whose first one is committed pre-commits its rows."""
+    target = world.target(name)
+    committed = min((target / "visible").glob(f"*~{name}~*-{checkpoint:08d}-*"))
+    piece = json.loads(committed.read_text())
+    piece["committable"]["subtask"]["task_attempt"] = 900
+    again = target / "prepared" / f"{committed.stem.rpartition('.')[0]}.900.json"
+    again.write_text(json.dumps(piece))
+
+
+def test_a_rewind_keeps_what_is_in_doubt_under_another_name(world: BeginningWorld) -> None:
+    """I rename a sink, and rewind to a checkpoint of which a piece is in doubt under its old name:
+    nothing is taken back. Under that name the job clears it up, as it says, and then rewinds.
+    """
+    world.drive(2)
+    path = world.make()
+    world.drive(3)
+    pre_commit_again(world, "lake", 1)
+    world.rename("lake", "pond")
+    world.drive(5, **MAY_RENAME)
+    with pytest.raises(StopJobError, match=r"'lake' has pieces of checkpoint 1 .* in doubt"):
+        world.drive(6, **restoring(path, "rewind"), **MAY_RENAME)
+    assert world.ids() == [[*range(50)]] * 2
+    world.rename("pond", "lake")
+    world.drive(6, **MAY_RENAME)
+    world.is_exact("job", 6)
+    world.drive(7, **restoring(path, "rewind"), **MAY_RENAME)
+    world.is_exact("job", 7)
 
 
 def test_a_restore_in_a_new_folder_sees_what_a_renamed_sink_has_written(

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+import os
+import signal
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -216,6 +218,68 @@ def test_a_begun_rewind_that_a_sink_refuses_is_given_up(world: BeginningWorld, p
     assert lake == [*range(50)]
     assert len(facts) == len({*facts})
     assert {*left[0], *range(40, 50)} <= {*facts}
+
+
+class CannotRewind(OpenFolderSink):
+    """A sink of a kind that removes no committed rows."""
+
+    check_rewind = rewind = None  # type: ignore[assignment]
+
+
+FORK = "orders-fork"
+
+
+def restore_the_newest(world: BeginningWorld, path: Path) -> None:
+    world.drive(5, "again", **restoring(world.make("newest"), "rewind"))
+    world.is_exact("again", 5)
+
+
+def begin_another_job(world: BeginningWorld, path: Path) -> None:
+    """It has targets of its own."""
+    world.folders = {name: f"{name}-of-the-fork" for name in world.sinks}
+    world.drive(5, "fork", FORK, **restoring(path, "fork"))
+    assert world.ids() == [[*range(20, 50)]] * 2
+
+
+@pytest.mark.parametrize("go_on", [restore_the_newest, begin_another_job])
+def test_a_sink_that_cannot_take_rows_back_leaves_the_newest_checkpoint_or_another_job(
+    world: BeginningWorld, go_on: Callable[[BeginningWorld, Path], None]
+) -> None:
+    """I rewind, and the rows of one sink cannot be removed: I do what the error says instead."""
+    path = older(world)
+    world.kinds["lake"] = CannotRewind
+    with refused(world.root) as caught:
+        world.drive(5, **restoring(path, "rewind"))
+    assert caught.value.remedy.startswith("restore from the newest checkpoint; or begin another")
+    go_on(world, path)
+
+
+class DiesHalfway(OpenFolderSink):
+    """It has taken back some rows when its driver is killed."""
+
+    def rewind(self, keep: Mapping[str, int], attempt: object) -> None:
+        self._folder.rewind_path(self._job, self._sink).write_text(json.dumps(dict(keep)))
+        min((self._folder.root / "visible").glob("*-00000003-*")).unlink()
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+@pytest.mark.parametrize("folder", ["job", "again"])
+def test_half_a_rewind_of_a_sink_is_finished_in_either_folder(
+    world: BeginningWorld, folder: str
+) -> None:
+    """I rewound in a new folder, that died within a sink, and I start the job in its original
+    folder: it does not go on without the rows that are gone. I finish the rewind there, or in the
+    folder in which it has begun.
+    """
+    path = older(world)
+    world.kinds["lake"] = DiesHalfway
+    assert killed("", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    world.kinds.clear()
+    with refused(world.root) as caught:
+        world.drive(5)
+    assert "has taken back a part of the rows of sink 'lake'" in caught.value.what
+    world.drive(5, folder, **restoring(path, "rewind"))
+    world.is_exact(folder, 5)
 
 
 @pytest.mark.parametrize("point", ["S11", "S12"])

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import importlib
 import logging
-from collections.abc import Iterator
+import sys
+from collections.abc import Callable, Iterator
 from importlib.metadata import EntryPoint
 from pathlib import Path
 
@@ -58,7 +59,8 @@ def forget() -> None:
 
 
 @pytest.fixture(autouse=True)
-def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, EntryPoint]]:
+    """What packages offer."""
     for name, text in MODULES.items():
         (tmp_path / f"{name}.py").write_text(text)
     monkeypatch.syspath_prepend(tmp_path)
@@ -68,7 +70,8 @@ def _installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None
     }
     monkeypatch.setattr(source_entry_points, "offered", lambda _: found)
     forget()
-    yield
+    yield found
+    sys.modules.pop("module_of_an_extra", None)
     forget()
 
 
@@ -82,6 +85,44 @@ def test_whoever_asks_for_a_broken_one_is_told_why(name: str) -> None:
     with pytest.raises(ConfigError, match=r"twophase\.sources: ") as caught:
         source_of(f"{name}[orders]")
     assert caught.value.remedy
+
+
+def install_what_it_needs(name: str, installed: dict[str, EntryPoint], site: Path) -> None:
+    (site / "module_of_an_extra.py").write_text("from eager_source import Eager as Source\n")
+
+
+def correct_it(name: str, installed: dict[str, EntryPoint], site: Path) -> None:
+    installed[name] = EntryPoint(name, "eager_source:Eager", source_entry_points.GROUP)
+
+
+def uninstall(name: str, installed: dict[str, EntryPoint], site: Path) -> None:
+    del installed[name]
+
+
+@pytest.mark.parametrize(
+    ("name", "remedy", "follow", "is_usable"),
+    [
+        ("absent", "install what twophase needs for it", install_what_it_needs, True),
+        ("absent", "or uninstall that package", uninstall, False),
+        ("refusing", "or uninstall that package", uninstall, False),
+        ("function", "correct the entry point 'function'", correct_it, True),
+    ],
+)
+def test_what_the_error_says_makes_it_usable_or_lets_it_go(
+    installed: dict[str, EntryPoint],
+    tmp_path: Path,
+    name: str,
+    remedy: str,
+    follow: Callable[[str, dict[str, EntryPoint], Path], None],
+    is_usable: bool,
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        source_of(f"{name}[orders]")
+    assert remedy in caught.value.remedy
+    follow(name, installed, tmp_path)
+    importlib.invalidate_caches()
+    forget()
+    assert source_of(f"{name}[orders]").owns("") is is_usable
 
 
 def test_a_job_file_that_names_a_broken_one_says_so_before_spark_looks_for_the_format() -> None:

@@ -40,6 +40,7 @@ from twophase.events import (
     RecoveryFinished,
 )
 from twophase.ids import Attempt, Subtask
+from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import OperatorStateFields
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, FenceRecord, Lineage
@@ -349,6 +350,8 @@ def test_drivers_that_keep_taking_the_job_from_each_other_stop(tmp_path: Path) -
         FencedError, match=r"took the job over 20 times.*Next: start one driver only"
     ):
         take_over(JobLog(storage, JOB), {}, check)
+    generation = rival.read().generation
+    assert take_over(JobLog(storage, JOB), {}, lambda _: None) == generation + 1, "it is alone"
 
 
 def test_h17_a_clock_that_jumps_decides_nothing(
@@ -424,6 +427,11 @@ def test_h28_restoring_from_before_what_a_sink_has_committed_is_refused(
     ):
         new.coordinator.recover(restore=restoring(restored, committed=False))
     assert decided(tmp_path / "new") == []
+    rewinding = replace(restoring(restored, committed=True), sink_ahead=SinkAhead.REWIND)
+    rewound = Driver(tmp_path / "new", targets)
+    rewound.coordinator.recover(restore=rewinding)
+    rewound.coordinator.begin_lineage(rewinding.lineage)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
 
 
 def test_h28_restoring_from_before_what_an_old_driver_over_another_folder_commits_meanwhile_is_refused(  # noqa: E501
@@ -461,6 +469,8 @@ def test_h28_restoring_past_a_decided_uncommitted_checkpoint_is_refused(
         another().coordinator.recover(restore=restoring(restored, committed=False))
     assert len(targets["facts"].prepared) == 2
     assert JobLog(LocalStorage(tmp_path / "job"), JOB).read().generation == 1
+    another().recover().run(2)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 
 
 # -- micro-batches ---------------------------------------------------------------------------------

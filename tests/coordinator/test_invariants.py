@@ -16,6 +16,7 @@ from twophase.contract.sink import CommitRequest
 from twophase.coordinator.attempt import CheckpointAttempt
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.resumable import ResumableCoordinator
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -196,12 +197,16 @@ def test_i6_an_empty_store_with_a_sink_that_has_history_stops(
     driver: Driver, another: Another, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
-    shutil.rmtree(tmp_path / "job")
+    (tmp_path / "job").rename(tmp_path / "newest")
     with pytest.raises(
         CheckpointMissingError, match="is empty, but sink 'facts' has rows of lineage"
     ):
         another().recover()
     assert visible(targets["facts"]) == list(range(10))
+    shutil.rmtree(tmp_path / "job")
+    (tmp_path / "newest").rename(tmp_path / "job")
+    another().recover().run(1)
+    assert visible(targets["facts"]) == list(range(20))
 
 
 def test_i6_an_old_copy_of_the_store_of_an_older_generation_stops(
@@ -219,18 +224,23 @@ def test_i6_an_old_copy_of_the_store_of_an_older_generation_stops(
 
 
 def test_i6_an_old_copy_of_the_store_of_the_same_generation_stops(
-    driver: Driver, another: Another, tmp_path: Path
+    driver: Driver, another: Another, targets: Targets, tmp_path: Path
 ) -> None:
     driver.run(0)
     shutil.copytree(tmp_path / "job", tmp_path / "old")
     driver.run(1)
-    shutil.rmtree(tmp_path / "job")
+    (tmp_path / "job").rename(tmp_path / "replaced")
     (tmp_path / "old").rename(tmp_path / "job")
     with pytest.raises(
         CheckpointMissingError,
         match="has committed checkpoint 1, but the checkpoint store ends at 0",
-    ):
+    ) as caught:
         another().recover()
+    assert "was restored from a backup, restore the one that it replaced" in caught.value.remedy
+    shutil.rmtree(tmp_path / "job")
+    (tmp_path / "replaced").rename(tmp_path / "job")
+    another().recover().run(2)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 
 
 def test_i6_a_store_that_continues_a_lineage_of_another_folder_knows_it(
@@ -281,6 +291,17 @@ def test_i7_a_driver_that_was_overtaken_cannot_decide(
     assert targets["facts"].prepared == {}
 
 
+def test_i7_an_older_driver_raises_no_fence_and_the_newer_one_goes_on(
+    driver: Driver, another: Another, targets: Targets
+) -> None:
+    newer = another().recover()
+    with pytest.raises(FencedError, match=r"is at 2\.\d, this driver at 1\.9") as caught:
+        driver.sinks["facts"].fence(Attempt(1, 9))
+    assert caught.value.remedy.startswith("let the newer driver go on")
+    newer.run(0)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
+
+
 def test_i7_late_tasks_of_a_fenced_driver_leave_nothing(
     driver: Driver, another: Another, targets: Targets
 ) -> None:
@@ -300,11 +321,27 @@ def test_i7_late_tasks_of_a_fenced_driver_leave_nothing(
 
 
 def test_i7_a_driver_that_restarts_after_being_overtaken_stays_out(
-    driver: Driver, another: Another
+    driver: Driver, another: Another, targets: Targets
 ) -> None:
-    another().recover()
-    with pytest.raises(FencedError):
+    rival = another().recover()
+    with pytest.raises(FencedError) as caught:
         another().coordinator.recover(previous_generation=1)
+    assert caught.value.remedy == "leave this driver stopped."
+    rival.run(0)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
+
+
+def test_i7_a_process_of_an_overtaken_driver_does_not_go_on_with_it(
+    driver: Driver, another: Another, targets: Targets
+) -> None:
+    rival = another().recover()
+    process = ResumableCoordinator(another().coordinator)
+    for go_on in (lambda: process.join(Attempt(1, 1)), lambda: process.abandon(1)):
+        with pytest.raises(FencedError, match="generation 2 has taken over from 1") as caught:
+            go_on()
+        assert caught.value.remedy == "leave this driver stopped."
+    rival.run(0)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10))
 
 
 def test_i7_a_zombie_that_appends_after_a_folded_log_is_fenced(
@@ -384,6 +421,8 @@ def test_i10_committing_against_another_target_stops(
     with pytest.raises(TargetChangedError):
         another(sinks={"facts": OpenMemorySink(elsewhere, JOB, "facts")}).recover()
     assert visible(elsewhere) == []
+    another().recover()
+    assert visible(targets["facts"]) == list(range(10)), "with the table that it had"
 
 
 @pytest.mark.parametrize(

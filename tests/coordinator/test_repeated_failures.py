@@ -9,11 +9,12 @@ from collections.abc import Callable
 
 import pytest
 
-from harness.memory_driver import Driver
+from harness.memory_driver import Driver, visible
 from twophase.coordinator.commit.failure_manager import SAME_FAILURES, FailureManager
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import DeclinedError, RepeatedFailureError, fingerprint_of
 from twophase.failure_reason import CheckpointFailureReason as Reason
+from twophase.testing.memory import MemoryTarget
 
 MANY = 3 * SAME_FAILURES
 
@@ -35,8 +36,13 @@ def ends_after(driver: Driver, *fingerprints: str) -> int | None:
     return None
 
 
-def test_the_same_failure_so_many_times_in_a_row_ends_the_job(driver: Driver) -> None:
+def test_the_same_failure_so_many_times_in_a_row_ends_the_job(
+    driver: Driver, another: Callable[..., Driver], targets: dict[str, MemoryTarget]
+) -> None:
+    """A start goes on when its cause is removed, as the error says."""
     assert ends_after(driver, *["1467"] * MANY) == SAME_FAILURES
+    another().recover().run(0)
+    assert visible(targets["facts"]) == list(range(10))
 
 
 def test_the_end_is_named_with_the_last_cause_and_keeps_its_reason(driver: Driver) -> None:

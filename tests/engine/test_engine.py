@@ -78,6 +78,8 @@ def test_h51_two_sinks_on_one_target_are_refused_and_closed(world: World) -> Non
     with pytest.raises(ConfigError, match="'facts' and 'copy' write to one target"):
         world.engine(sinks={"facts": world.sink, "copy": copy}).start()
     assert [world.sink.closed, copy.closed] == [1, 1]
+    world.run(3)
+    assert world.has_all(3), "one sink writes what both would have"
 
 
 def test_a_sink_is_opened_once_however_often_the_job_restarts(world: World) -> None:

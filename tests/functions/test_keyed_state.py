@@ -210,6 +210,9 @@ def test_a_ttl_is_a_duration(handle: Any, ttl: Any, ttl_ms: int) -> None:
 def test_a_ttl_that_is_none_is_refused_by_name(handle: Any, ttl: Any) -> None:
     with pytest.raises(ConfigError, match="state 'a' cannot have the ttl"):
         list_state(handle, "a", "long", ttl=ttl)
+    for number, mended in enumerate(("10 min", None)):
+        list_state(handle, f"b{number}", "long", ttl=mended)
+    assert [asked[-1] for asked in handle.asked] == [600_000, None]
 
 
 def test_two_states_of_one_name_are_refused_within_a_processor(handle: Any) -> None:
@@ -219,6 +222,7 @@ def test_two_states_of_one_name_are_refused_within_a_processor(handle: Any) -> N
             declare(handle, "a", "long")
     with pytest.raises(ConfigError, match="two states named 'a'"):
         reducing_state(handle, "a", "long", operator.add)
+    reducing_state(handle, "b", "long", operator.add).add(1)
     other: Any = Handle()
     value_state(other, "a", "long")
 
@@ -227,3 +231,4 @@ def test_two_states_of_one_name_are_refused_within_a_processor(handle: Any) -> N
 def test_a_name_of_spark_s_is_refused(handle: Any, name: str) -> None:
     with pytest.raises(ConfigError, match="cannot be named"):
         value_state(handle, name, "long")
+    value_state(handle, "timers", "long").update(1)

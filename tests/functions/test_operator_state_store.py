@@ -108,6 +108,8 @@ def test_a_state_of_another_kind_is_refused(
         getattr(store, method)(*arguments)
     assert "State 'a' of function 'dedup' is" in str(caught.value)
     assert f"{when} it is split state with json" in str(caught.value)
+    assert store.get_list_state("a").get() == [1]
+    assert getattr(store, method)("b", *arguments[1:]) is not None
 
 
 @pytest.mark.parametrize("name", ["", "a/b", "a b", "x" * 65])

@@ -144,6 +144,29 @@ def test_two_classes_do_not_share_a_name() -> None:
     register_serializer("point", Point)
     with pytest.raises(ConfigError, match="already, Point"):
         register_serializer("point", Other)
+    register_serializer("other", Other)
+    assert type(serializer_of("other", "State 'a'")) is Other
+
+
+def test_entries_of_an_older_version_of_a_serializer_are_read_by_that_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    class Newer(Point):
+        def deserialize(self, data: bytes) -> tuple[int, int]:
+            x, y, _ = data.split()
+            return int(x), int(y)
+
+    register_serializer("point", Point)
+    store = OperatorStateStore("dedup")
+    store.get_list_state("corners", "point").add((1, 2))
+    snapshotted = store.snapshot()
+    monkeypatch.setattr(module, "_registered", {"point": Newer()})
+    with pytest.raises(ConfigError, match="cannot read the restored entries") as caught:
+        OperatorStateStore("dedup", snapshotted).get_list_state("corners", "point")
+    assert caught.value.remedy == "restore the version of the serializer that wrote them."
+    monkeypatch.setattr(module, "_registered", {"point": Point()})
+    again = OperatorStateStore("dedup", snapshotted)
+    assert again.get_list_state("corners", "point").get() == [(1, 2)]
 
 
 def test_a_class_without_the_methods_is_refused() -> None:
@@ -157,6 +180,8 @@ def test_an_unknown_name_is_refused_with_the_known_ones() -> None:
         ConfigError, match="no serializer named 'pickle'; known: json, bytes, arrow, point"
     ):
         serializer_of("pickle", "State 'a'")
+    register_serializer("pickle", Point)
+    assert type(serializer_of("pickle", "State 'a'")) is Point
 
 
 # -- in a checkpoint -------------------------------------------------------------------------------

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+import shlex
+import subprocess
 import sys
 from importlib import import_module
 from pathlib import Path
@@ -33,13 +36,25 @@ def sink(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     return name
 
 
-def test_an_import_says_what_to_install(sink: str) -> None:
+def test_an_import_says_what_to_install(sink: str, monkeypatch: pytest.MonkeyPatch) -> None:
     name, needed = NEEDED[sink]
     with pytest.raises(PreflightError) as refused:
         getattr(import_module(f"twophase.sinks.{sink}"), name)
     package = f"twophase.sinks.{sink}"
     assert refused.value.what == f"{package} needs {needed}, which {sys.executable} does not have."
     assert refused.value.remedy == f"run: {sys.executable} -m pip install 'twophase[{sink}]'"
+    monkeypatch.undo()
+    assert brings(refused.value.remedy, needed), "the command installs it"
+    assert getattr(import_module(package), name)
+
+
+def brings(remedy: str, needed: str) -> bool:
+    """Whether a command installs a package, as pip itself says; in this environment it is there."""
+    command = [*shlex.split(remedy.removeprefix("run: ")), "--dry-run", "--no-index"]
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert "does not provide the extra" not in done.stderr
+    named = rf"^Requirement already satisfied: {needed.replace('_', '[-_]')}\b"
+    return bool(re.search(named, done.stdout, re.MULTILINE | re.IGNORECASE))
 
 
 def test_a_job_file_says_so_too(sink: str) -> None:

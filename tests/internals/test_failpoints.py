@@ -6,6 +6,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -108,6 +109,19 @@ def test_a_mistake_is_refused_with_the_form(text: str) -> None:
         match=r"TWOPHASE_FAILPOINTS: .* Next: use name=ACTION with one of kill, kill_driver",
     ):
         failpoints._parse(text)
+
+
+@pytest.mark.parametrize("action", failpoints._ACTIONS)
+def test_each_action_that_the_form_names_can_be_armed(arm: Arm, action: str) -> None:
+    with pytest.raises(ConfigError) as caught:
+        arm(f"C06={action}s")
+    assert action in re.findall(r"\w+", caught.value.remedy)
+    [example] = re.findall(r"such as (\S+),", caught.value.remedy)
+    for hit, expected in (("", 1), ("@3", 3), ("@*", None)):
+        arm(f"{example.partition('=')[0]}={action}{hit}")
+        assert failpoints._rules["C09"] == failpoints._Rule(action, 0, expected)
+        arm(f"{example}{hit}")
+        assert failpoints._rules["C09"] == failpoints._Rule("delay", 200, expected)
 
 
 def test_nothing_armed_costs_one_look_up(arm: Arm) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import shutil
 import subprocess
 import sys
@@ -58,6 +59,11 @@ def test_python_refuses_another_pyspark(tmp_path: Path) -> None:
     done = run(install(tmp_path, "3.5.1"), *API)
     assert done.returncode == 1
     assert f"PreflightError: twophase needs pyspark {RANGE}, and " in done.stderr
+    [command] = re.findall(r"Next: run: (.+); and leave", done.stderr)
+    pip = [*shlex.split(command), "--dry-run", "--no-index"]
+    assert "already satisfied: pyspark" in subprocess.check_output(pip, text=True)
+    (tmp_path / "pyspark").rename(tmp_path / "left_out")
+    assert run(tmp_path, *API).returncode == 0
 
 
 @pytest.mark.parametrize(("version", "found"), [("3.5.1", " has pyspark 3.5.1 in "), ("4.2.0", "")])

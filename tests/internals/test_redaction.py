@@ -233,6 +233,9 @@ def test_a_setting_that_is_neither_is_refused_by_name() -> None:
     with pytest.raises(ConfigError, match=rf"{SETTING} is 'yes'") as caught:
         share_redaction("yes", {})
     assert isinstance(caught.value, TwoPhaseError)
+    environment: dict[str, str] = {}
+    share_redaction("false", environment)
+    assert VARIABLE not in environment
 
 
 HOSTILE_TEXT = f"{SECRET}\x1b[2J\nJobStopped job=orders {'x' * 10_000}"

@@ -13,7 +13,7 @@ from tests.options.test_config import LOCATION, parse, refuses
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.errors import ConfigError
 from twophase.options.job_options import JobOptions
-from twophase.options.other_keys import KEYS, REFUSED, FlinkKey
+from twophase.options.other_keys import KEYS, REFUSED, FlinkKey, our_key
 from twophase.spark.job.job import Job
 
 # For each option, a value as Flink has it, and what it is here.
@@ -57,8 +57,13 @@ def test_a_key_of_flinks_sets_the_option_that_it_is_an_alias_of(key: FlinkKey) -
 
 @pytest.mark.parametrize("key", KEYS, ids=NAMES)
 def test_an_option_that_is_given_by_both_names_is_refused_with_both(key: FlinkKey) -> None:
-    message = refuses(**{key.ours: VALUES[key.ours][1], key.name: VALUES[key.ours][0]})
+    theirs, ours = VALUES[key.ours]
+    message = refuses(**{key.ours: ours, key.name: theirs})
     assert f"{key.ours!r} and {key.name!r} set the same option" in message
+    strategy = {"restart.strategy": key.strategy} if key.strategy else {}
+    for kept in ({key.ours: ours}, {key.name: theirs}):
+        location = {} if key.ours == "checkpointLocation" else LOCATION
+        assert field_of(JobOptions.parse({**location, **strategy, **kept}, "job"), key.ours) == ours
 
 
 @pytest.mark.parametrize("given", [60_000, 60_000.0, "60000", " 60000 ", "60000.0"])
@@ -98,6 +103,10 @@ def test_a_key_of_another_restart_strategy_is_refused() -> None:
         "strategy 'exponential'"
     ) in message
     assert 'set .option("restart.strategy", "fixed")' in message
+    [(name, value)] = re.findall(r'\.option\("(.+?)", "(.+?)"\)', message)
+    options = parse(**{"restart-strategy.fixed-delay.delay": "1 s", name: value})
+    assert (options.restart_strategy, options.restart_delay_s) == ("fixed", 1)
+    assert parse().restart_strategy == "exponential", "left out"
 
 
 @pytest.mark.parametrize(
@@ -176,6 +185,16 @@ def test_a_key_is_refused_by_name_with_what_to_do_instead(name: str) -> None:
     assert f"job 'orders': option {name!r} is not supported." in str(caught.value)
     assert caught.value.remedy == f"{REFUSED[name]}."
     assert "\n" not in caught.value.remedy
+    instead = re.match("write `(.+)` or `(.+)`", caught.value.remedy)
+    assert instead or caught.value.remedy.startswith("leave it out: ")
+    for key in instead.groups() if instead else ():
+        ours = our_key(key)
+        given = VALUES[ours][ours == key]
+        options = JobOptions.parse(
+            {**(LOCATION if ours != "checkpointLocation" else {}), key: given}, "job"
+        )
+        assert field_of(options, ours) == VALUES[ours][1]
+    assert parse().checkpoint_location == LOCATION["checkpointLocation"], "left out"
 
 
 @pytest.mark.parametrize("given", [True, False])

@@ -151,3 +151,4 @@ def test_what_needs_a_started_container_says_so() -> None:
 def test_an_option_of_a_server_has_two_dashes() -> None:
     with pytest.raises(ServiceError, match="does not begin with --"):
         MySqlContainer(server_options=["innodb-lock-wait-timeout=7"])
+    assert MySqlContainer(server_options=["--innodb-lock-wait-timeout=7"]).image

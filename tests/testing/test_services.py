@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import platform
+import re
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,12 +20,15 @@ from kafka import KafkaAdminClient, KafkaConsumer, KafkaProducer, TopicPartition
 from kafka.admin import NewTopic
 
 from twophase.errors import ServiceError
+from twophase.testing.containers import MariaDbContainer
 from twophase.testing.services import (
     KafkaService,
     MariaDbService,
     MySqlService,
     ServiceNotOwnedError,
     local_server,
+    mariadb,
+    ports,
 )
 from twophase.testing.services.kafka import BOOTSTRAP_VARIABLE
 from twophase.testing.services.ports import free_ports
@@ -212,6 +218,37 @@ def test_a_server_that_is_not_started_says_so(kind: SqlKind) -> None:
             question()
 
 
+def test_a_server_is_started_or_restarted_as_the_error_says(kind: SqlKind) -> None:
+    service = kind(own=True)
+    with pytest.raises(ServiceError) as caught:
+        _ = service.port
+    assert caught.value.remedy == "call start() or restart()."
+    service.start()
+    try:
+        before = service.port
+        with pytest.raises(ServiceError, match="is started already") as caught:
+            service.start()
+        assert caught.value.remedy == "use restart()."
+        service.restart()
+        assert service.port == before
+        service.connect().close()
+    finally:
+        service.stop()
+
+
+def test_no_free_port_is_found_until_one_is_left(monkeypatch: pytest.MonkeyPatch) -> None:
+    with socket.socket() as listening:
+        listening.bind(("127.0.0.1", 0))
+        listening.listen()
+        port = listening.getsockname()[1]
+        monkeypatch.setattr(ports, "_LOWEST_PORT", port)
+        monkeypatch.setattr(ports, "_ephemeral_start", lambda: port + 1)
+        with pytest.raises(ServiceError, match="No 1 free ports") as caught:
+            free_ports(1)
+        assert caught.value.remedy == "end processes that listen there (`ss -ltn`)."
+    assert free_ports(1) == [port]
+
+
 @pytest.mark.parametrize(
     "make",
     [
@@ -228,6 +265,8 @@ def test_a_failed_start_names_its_log_and_shows_its_end(
         make().start()
     [log] = tmp_path.glob("*/server.log")
     assert str(log) in str(caught.value)
+    whole = Path(caught.value.remedy.removeprefix("read the whole log: "))
+    assert re.search("no-number|no-such-option", whole.read_text()), "it says why"
     assert [path.name for path in log.parent.iterdir()] == ["server.log"]
 
 
@@ -341,15 +380,73 @@ def test_a_wrong_url_in_the_environment_is_refused(
     with pytest.raises(ServiceError, match="TWOPHASE_MYSQL_PASSWORD") as caught:
         MySqlService()
     assert "secret" not in str(caught.value)
+    monkeypatch.setenv("TWOPHASE_MYSQL_URL", "mysql://root@127.0.0.1:3306")
+    monkeypatch.setenv("TWOPHASE_MYSQL_PASSWORD", "secret")
+    assert MySqlService().password == "secret"
 
 
 def test_a_server_of_the_users_own_that_does_not_answer_is_named(
+    kind: SqlKind, sql: MySqlService | MariaDbService, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It may be named again when it does, or a local one is started without it."""
+    prefix = "TWOPHASE_MYSQL" if kind is MySqlService else "TWOPHASE_MARIADB"
+    [unused] = free_ports(1)
+    monkeypatch.setenv(f"{prefix}_URL", f"mysql://root@127.0.0.1:{unused}")
+    monkeypatch.setenv(f"{prefix}_PASSWORD", sql.password)
+    with pytest.raises(ServiceError, match=f"{prefix}_URL does not answer") as caught:
+        kind().start()
+    assert f"or unset {prefix}_URL to have a local one started" in caught.value.remedy
+    monkeypatch.setenv(f"{prefix}_URL", f"mysql://root@127.0.0.1:{sql.port}")
+    kind().start()
+    monkeypatch.delenv(f"{prefix}_URL")
+    with kind() as local:
+        assert local.port != sql.port
+
+
+def test_where_mysql_cannot_be_fetched_one_of_ones_own_is_named(
+    kind: SqlKind,
+    sql: MySqlService | MariaDbService,
+    tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    [unused] = free_ports(1)
-    monkeypatch.setenv("TWOPHASE_MYSQL_URL", f"mysql://root@127.0.0.1:{unused}")
-    with pytest.raises(ServiceError, match="TWOPHASE_MYSQL_URL does not answer"):
-        MySqlService().start()
+    """To the client a MariaDB is one as well."""
+    monkeypatch.setenv("TWOPHASE_CACHE", str(tmp_path))
+    monkeypatch.setattr(platform, "machine", lambda: "aarch64")
+    with pytest.raises(ServiceError, match="is for Linux x86-64") as caught:
+        MySqlService(own=True).start()
+    assert caught.value.remedy.startswith("name a MySQL of your own in TWOPHASE_MYSQL_URL (and")
+    monkeypatch.setenv("TWOPHASE_MYSQL_URL", f"mysql://{sql.user}@{sql.host}:{sql.port}")
+    monkeypatch.setenv("TWOPHASE_MYSQL_PASSWORD", sql.password)
+    with MySqlService() as named, named.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        assert cursor.fetchone() == (1,)
+
+
+def test_where_mariadb_cannot_be_fetched_one_of_ones_own_is_named(
+    sql: MySqlService | MariaDbService, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """To the client a MySQL is one as well."""
+    with monkeypatch.context() as patch:
+        patch.setenv("PATH", str(tmp_path))
+        with pytest.raises(ServiceError, match="none could be fetched") as caught:
+            mariadb.fetch_packages(tmp_path)
+    assert caught.value.remedy.endswith("or name one of your own in TWOPHASE_MARIADB_URL.")
+    monkeypatch.setenv("TWOPHASE_MARIADB_URL", f"mysql://{sql.user}@{sql.host}:{sql.port}")
+    monkeypatch.setenv("TWOPHASE_MARIADB_PASSWORD", sql.password)
+    with MariaDbService() as named, named.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        assert cursor.fetchone() == (1,)
+
+
+def test_without_a_docker_engine_the_local_servers_start(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("DOCKER_HOST", f"unix://{tmp_path}/nobody.sock")
+    with pytest.raises(ServiceError, match="No Docker engine answers") as caught:
+        MariaDbContainer().start()
+    assert "twophase.testing.services needs none" in caught.value.remedy
+    with MariaDbService(own=True) as service:
+        service.connect().close()
 
 
 def create_topic(kafka: KafkaService, name: str) -> None:

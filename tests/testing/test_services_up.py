@@ -126,6 +126,11 @@ def test_the_lines_lead_to_servers_with_what_the_quick_start_needs(up: Up, tmp_p
     (line,) = [line for line in up.lines if ".services sql " in line]
     program, *words = shlex.split(line.partition("its rows: ")[2])
     assert program == "python"
+    elsewhere = {key: value for key, value in os.environ.items() if "TWOPHASE_" not in key}
+    refused = subprocess.run(
+        [sys.executable, *words], env=elsewhere, capture_output=True, text=True, check=False
+    )
+    assert "Next: paste the lines that `python -m twophase.testing.services up`" in refused.stderr
     done = subprocess.run(
         [sys.executable, *words],
         env=os.environ | exported,
@@ -159,6 +164,23 @@ def test_a_server_that_ends_by_itself_ends_the_command_and_the_others(
     _, alive = psutil.wait_procs(up.family, timeout=TIMEOUT_S)
     assert not alive
     assert [path.name for path in tmp_path.glob("*/*")] == ["server.log"]
+
+
+@pytest.mark.proof
+def test_a_watchdog_that_is_gone_ends_the_command_which_can_be_run_again(tmp_path: Path) -> None:
+    up = Up(["mysql"], tmp_path)
+    again: Up | None = None
+    try:
+        [watchdog] = [one for one in up.family if "mysqld" not in one.name()]
+        watchdog.kill()
+        code, said = up.end()
+        assert code == 1
+        assert "watchdog of a server is gone, so all of them are stopped. Next: run this" in said
+        again = Up(["mysql"], tmp_path)
+        assert again.shown("url")
+    finally:
+        for one in filter(None, (up, again)):
+            one.kill()
 
 
 def test_a_name_of_no_service_is_refused_with_those_that_there_are() -> None:

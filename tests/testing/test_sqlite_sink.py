@@ -5,6 +5,8 @@ wherever it is killed.
 from __future__ import annotations
 
 import ast
+import math
+import shutil
 import sqlite3
 from contextlib import closing
 from pathlib import Path
@@ -15,8 +17,12 @@ import yaml
 
 from harness.selection import representatives
 from twophase.cli.jobfile.checked_job import load_job
+from twophase.contract.outcome import Committed
+from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.engine.engine import Engine
+from twophase.errors import RejectedRowsError, TargetUnreachableError
 from twophase.events import Observers
+from twophase.ids import Subtask
 from twophase.options.job_options import JobOptions
 from twophase.testing import sqlite_sink
 from twophase.testing.contract import (
@@ -26,7 +32,7 @@ from twophase.testing.contract import (
     RewindKillContract,
     SinkKillContract,
 )
-from twophase.testing.harness import FIRST, LINEAGE, transaction_id
+from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, transaction_id
 from twophase.testing.plain_host import ListedRows, PlainHost
 from twophase.testing.sqlite_harness import SqliteHarness
 from twophase.testing.sqlite_sink import SqliteSink
@@ -76,6 +82,34 @@ class TestSqliteSinkIsKilledInARewind(RewindKillContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)
+
+
+def test_a_file_that_is_not_there_is_not_made_and_is_named(tmp_path: Path) -> None:
+    harness = SqliteHarness(tmp_path)
+    context = SinkContext(JOB, SINK, harness.schema, parallelism=1)
+    wrong = tmp_path / "ordrs.db"
+    with pytest.raises(TargetUnreachableError, match=r"ordrs\.db cannot be opened") as caught:
+        SqliteSink(wrong, "orders").open(context)
+    assert caught.value.remedy == "correct path, or make it."
+    assert not wrong.exists()
+    for path in (harness.path, shutil.copy(harness.path, wrong)):
+        SqliteSink(path, "orders").open(context).fence(FIRST)
+
+
+def test_a_value_that_sqlite_would_change_is_refused_until_it_is_corrected(tmp_path: Path) -> None:
+    path, schema = tmp_path / "prices.db", pa.schema([("price", pa.float64())])
+    with closing(sqlite3.connect(path)) as connection, connection:
+        connection.execute("CREATE TABLE prices (price REAL)")
+    sink = SqliteSink(path, "prices").open(SinkContext(JOB, SINK, schema, parallelism=1))
+    sink.fence(FIRST)
+    writer = sink.writers()(transaction_id(), Subtask(0, 0))
+    with pytest.raises(RejectedRowsError, match="Row 2 of a batch of 2: column 'price'") as caught:
+        writer.write(pa.record_batch([pa.array([1.5, math.nan])], schema=schema))
+    assert caught.value.remedy == "correct the rows."
+    writer.write(pa.record_batch([pa.array([1.5, 2.5])], schema=schema))
+    piece = writer.pre_commit()
+    assert piece is not None
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
 
 
 def test_it_runs_from_a_job_file_and_its_rows_are_there_once(tmp_path: Path) -> None:

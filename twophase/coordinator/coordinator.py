@@ -411,6 +411,7 @@ class CheckpointCoordinator:
             f"Job {self.job!r}: Spark runs micro-batch {checkpoint}, but {reason}. "
             "Nothing was written.",
             remedy="Spark's folder inside the job's folder was changed, or replaced by an old "
-            "copy: restore both from one backup, or start a new lineage with restore.path (in the "
-            "plugin form: another name and checkpointLocation).",
+            "copy: restore it as it was after the newest checkpoint, and leave the rest of the "
+            "job's folder as it is; or start a new lineage with restore.path (in the plugin form: "
+            "another name and checkpointLocation).",
         )

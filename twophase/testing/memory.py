@@ -26,11 +26,12 @@ from twophase.contract.sink import (
     Predecessor,
     SinkContext,
     SinkHistory,
+    another_target,
     commit_each,
     predecessor_missing,
 )
 from twophase.contract.writer import SinkWriter
-from twophase.errors import FencedError, RestoreRefusedError, TargetChangedError
+from twophase.errors import FencedError, RestoreRefusedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.testing.harness import Identity, Row, identity
@@ -165,9 +166,7 @@ class OpenMemorySink(OpenArrowSink):
             if key not in self._target.prepared and transaction.checkpoint <= mark:
                 return AlreadyCommitted("high-water mark")
             if committable.target != self.target():
-                raise TargetChangedError(
-                    f"{transaction} was written to {committable.target}, not to {self.target()}."
-                )
+                raise another_target(committable, self.target())
             if not self._has(request.predecessor):
                 raise predecessor_missing(request, self.target())
             if key in self._target.prepared:

@@ -6,15 +6,24 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 
 import pytest
 
-from harness.memory_driver import JOB, ManualClock, offsets
+from harness.memory_driver import JOB, NOTE, Driver, ManualClock, offsets, visible
+from tests.coordinator.conftest import in_part
+from tests.operations.repair.test_accept_loss import repair as accept_loss
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit.commit_loop import CommitLoop
-from twophase.errors import FencedError, LostCommittableError, StopJobError, TargetChangedError
+from twophase.errors import (
+    FencedError,
+    LostCommittableError,
+    StopJobError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
 from twophase.events import CommitRetried, Event, Observers, PieceCommitted
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -231,6 +240,28 @@ def test_h1_a_piece_proven_absent_stops_with_its_evidence_and_the_rows_that_are_
     assert "4 rows are lost" in message
     assert "Next: find out who removed them" in message
     assert (len(facts.asked), bench.clock.waits) == (1, [])
+
+
+@in_part
+def test_a_loss_that_a_sink_cannot_tell_of_yet_is_accepted_when_its_target_is_back(
+    broken: Driver,
+    targets: dict[str, MemoryTarget],
+    another: Callable[..., Driver],
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def is_down(_: OpenMemorySink, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        return [RetryLater("no answer") for _ in requests]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(OpenMemorySink, "commit", is_down)
+        with pytest.raises(TargetUnreachableError, match=r"cannot tell yet .* no answer") as caught:
+            accept_loss(folder, targets).plan(1, "facts")
+    assert caught.value.remedy == "bring the target back, then run the command again."
+    repair = accept_loss(folder, targets)
+    repair.accept(repair.plan(1, "facts"), NOTE)
+    another().recover()
+    assert visible(targets["facts"]) == list(range(15))
 
 
 def test_a_loss_is_reported_even_if_another_piece_could_be_retried() -> None:

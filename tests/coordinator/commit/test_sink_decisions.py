@@ -434,6 +434,8 @@ def test_a_sink_that_is_ahead_may_not_leave_the_job(
     die_ahead(driver, "A01")
     with pytest.raises(StopJobError, match="has pieces to commit in facts"):
         Driver(folder, {"lake": targets["lake"]}, AHEAD).recover()
+    Driver(folder, targets, AHEAD).recover().run(1)
+    whole(targets, 2)
 
 
 def test_the_last_other_sink_may_leave_the_job(

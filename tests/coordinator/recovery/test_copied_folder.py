@@ -199,13 +199,16 @@ def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(
     for sink in original.sinks.values():
         sink.up = True
     original.driver.coordinator.context.stopping.clear()
-    with pytest.raises(FencedError):
+    with pytest.raises(FencedError) as caught:
         original.driver.coordinator.context.completer.commit(
             decided, Stopwatch(original.driver.clock)
         )
+    assert caught.value.remedy.startswith("leave this driver stopped; find out")
     assert original.driver.coordinator.context.log.history.uncommitted(), (
         "it would tell what it does not know"
     )
+    copy.run(2)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 
 
 def test_an_orphan_that_the_original_commits_while_it_is_aborted_is_a_checkpoint_that_the_copy_lacks(  # noqa: E501

@@ -266,6 +266,7 @@ def test_if_nothing_tells_what_the_target_lacks_the_next_start_does(
 ) -> None:
     """Found by the simulation: the error of the sink names no command that goes on without it."""
     driver.run(0)
+    before = backup(targets["facts"])
     unreachable = mock.Mock(side_effect=TargetUnreachableError("away"))
 
     def is_restored(pending: PendingCheckpoint) -> None:
@@ -278,6 +279,9 @@ def test_if_nothing_tells_what_the_target_lacks_the_next_start_does(
     assert "start the job again: if anything is still missing, its error" in str(found.value)
     with pytest.raises(TargetChangedError, match=r"accept-loss .* --checkpoint 0 --sink facts"):
         another().recover()
+    restore_target(targets["facts"], before)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
 def run_all(driver: Driver, first: int, end: int) -> None:
@@ -366,10 +370,15 @@ def test_proofs_without_the_rows_that_they_are_of_stop_the_job(
     Driver(
         tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"], JOB, "facts")}
     ).recover().run(0)
-    with pytest.raises(TargetChangedError, match=r"sink 'facts' .* dropped and created again"):
+    with pytest.raises(
+        TargetChangedError, match=r"sink 'facts' .* dropped and created again"
+    ) as caught:
         Driver(
             tmp_path / "job", targets, sinks={"facts": Replaced(targets["facts"], JOB, "facts")}
         ).recover()
+    assert caught.value.remedy.startswith("restore the table")
+    Driver(tmp_path / "job", targets).recover().run(1)
+    assert visible(targets["facts"]) == list(range(20))
 
 
 def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(

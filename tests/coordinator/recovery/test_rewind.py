@@ -95,7 +95,8 @@ def test_an_older_point_finishes_a_rewind_that_was_begun(
 def test_rows_that_others_have_removed_refuse_it_before_the_fence(
     driver: Driver, another: Another, folder: Path, targets: dict[str, MemoryTarget]
 ) -> None:
-    targets["lake"].visible[:] = [row for row in targets["lake"].visible if row["id"] != 35]
+    whole = [*targets["lake"].visible]
+    targets["lake"].visible[:] = [row for row in whole if row["id"] != 35]
     before = {name: visible(target) for name, target in targets.items()}
     generation = driver.coordinator.generation
     with pytest.raises(RestoreRefusedError, match="checkpoint 3 of lineage") as caught:
@@ -103,6 +104,9 @@ def test_rows_that_others_have_removed_refuse_it_before_the_fence(
     assert caught.value.remedy
     assert {name: visible(target) for name, target in targets.items()} == before
     assert another(options=KEPT).recover().coordinator.generation == generation + 1
+    targets["lake"].visible[:] = [*whole, *targets["lake"].visible[len(whole) - 1 :]]
+    rewind(another(options=KEPT), to(folder, 1))
+    assert [visible(target) for target in targets.values()] == [[*range(20)]] * 2
 
 
 class StillAhead(OpenMemorySink):
@@ -171,5 +175,7 @@ def test_a_restore_that_another_driver_has_done_meanwhile_is_not_done_again(
         rewind(another(options=KEPT), second)
     restored.run(2, lambda pending: restored.write_rows(pending, 30))
     assert restored.coordinator.context.log.length() == records + 2, "it was not overtaken"
+    last = another(options=KEPT).recover()
+    last.run(3, lambda pending: last.write_rows(pending, 40))
     for target in targets.values():
-        assert visible(target) == [*range(40)]
+        assert visible(target) == [*range(50)]

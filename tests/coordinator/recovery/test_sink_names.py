@@ -60,6 +60,8 @@ def test_a_sink_with_another_name_is_refused_before_anything_is_written(
         begin({"facts": targets["facts"], "pond": targets["lake"]})
     assert caught.value.remedy.startswith("name the sink 'lake' again")
     assert {name: target.fences for name, target in targets.items()} == fences
+    begin(targets).run(1)
+    assert [visible(target) for target in targets.values()] == [[*range(20)], [*range(20)]]
 
 
 def test_a_sink_gets_another_name_if_that_is_allowed(

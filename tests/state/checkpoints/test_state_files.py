@@ -198,10 +198,14 @@ def test_a_file_that_is_not_what_was_decided_is_named(
     damage: Callable[[Path], None],
     error: type[Exception],
 ) -> None:
+    whole = file.read_bytes()
     damage(file)
     with pytest.raises(error) as caught:
         store.read_with_states(decision)
     assert f"{file.parent.name}/0" in str(caught.value)
+    file.unlink(missing_ok=True)
+    file.write_bytes(whole)
+    assert store.read_with_states(decision).function_states["dedup"] == (SMALL, LARGE)
 
 
 @DAMAGE

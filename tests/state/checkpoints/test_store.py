@@ -102,6 +102,8 @@ def test_a_state_that_is_not_json_is_declined_before_anything_is_written(
     ):
         store.prepare(replace(checkpoint(0), functions={"mine": value}))
     assert snapshot(folder) == before
+    as_json = replace(checkpoint(0), functions={"mine": [str(value)]})
+    assert store.read(store.prepare(as_json)) == as_json
 
 
 def test_a_body_that_could_not_be_read_back_is_not_written(
@@ -135,6 +137,7 @@ def test_h20_a_damaged_body_is_never_replaced_by_an_older_one(
 ) -> None:
     commit(log, decide(store, 0))
     newest = decide(store, 1)
+    whole = body(folder, newest).read_bytes()
     body(folder, newest).write_bytes(b"")
     with pytest.raises(
         CorruptRecordError, match=r"body of checkpoint 1 .* is not the one that was decided"
@@ -143,6 +146,8 @@ def test_h20_a_damaged_body_is_never_replaced_by_an_older_one(
     assert "Nothing was written or deleted. Next: restore this file from a backup" in str(
         caught.value
     )
+    body(folder, newest).write_bytes(whole)
+    assert store.read(newest) == checkpoint(1)
 
 
 def test_the_body_of_another_checkpoint_is_refused(
@@ -169,11 +174,15 @@ def test_a_body_that_is_gone_is_named_as_missing(
     store: CompletedCheckpointStore, folder: Path
 ) -> None:
     decision = decide(store, 0)
+    shutil.copytree(folder, folder.with_name("backup"))
     body(folder, decision).unlink()
     with pytest.raises(
         CheckpointMissingError, match=r"body of the decided checkpoint 0 .* is missing"
     ):
         store.read(decision)
+    shutil.rmtree(folder)
+    folder.with_name("backup").rename(folder)
+    assert store.read(decision) == checkpoint(0)
 
 
 def test_a_folder_that_is_gone_is_named_as_missing(

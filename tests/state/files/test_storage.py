@@ -8,6 +8,7 @@ import errno
 import grp
 import os
 import pwd
+import shlex
 import stat
 import subprocess
 import sys
@@ -23,7 +24,12 @@ from harness.rights import umask
 from tests.state.conftest import snapshot
 from twophase.errors import ConfigError, CorruptRecordError
 from twophase.state.files import storage as module
-from twophase.state.files.storage import AlreadyExistsError, LocalStorage, UnclearOutcomeError
+from twophase.state.files.storage import (
+    AlreadyExistsError,
+    LocalStorage,
+    ReadOnlyStorage,
+    UnclearOutcomeError,
+)
 
 NAME = "log/0000000001"
 Patch = pytest.MonkeyPatch
@@ -230,8 +236,10 @@ def test_a_folder_that_a_group_of_several_may_write_to_is_refused(
     with pytest.raises(
         ConfigError,
         match=r"writable by its group, whose members include mallory: .*Next: run: chmod g-w",
-    ):
+    ) as caught:
         LocalStorage(folder)
+    subprocess.run(shlex.split(caught.value.remedy.removeprefix("run: ")), check=True)
+    LocalStorage(folder).create(NAME, b"data")
 
 
 def test_a_group_that_is_the_user_s_alone_may_write(
@@ -292,6 +300,7 @@ def test_another_storage_is_refused_because_its_create_is_not_proven_atomic(
     ):
         LocalStorage(url)
     assert list(tmp_path.iterdir()) == []
+    LocalStorage(tmp_path / "job").create(NAME, b"data")
 
 
 @pytest.mark.parametrize("prefix", ["", "file:", "file://", "file://localhost"])
@@ -318,6 +327,7 @@ def test_a_file_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "job").write_text("")
     with pytest.raises(ConfigError, match="is not a folder"):
         LocalStorage(tmp_path / "job")
+    LocalStorage(tmp_path / "another").create(NAME, b"data")
 
 
 def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
@@ -325,6 +335,17 @@ def test_a_link_in_the_place_of_the_folder_is_refused(tmp_path: Path) -> None:
     (tmp_path / "job").symlink_to(tmp_path / "elsewhere")
     with pytest.raises(ConfigError, match="is not a folder"):
         LocalStorage(tmp_path / "job")
+    LocalStorage(tmp_path / "elsewhere").create(NAME, b"data")
+
+
+def test_a_folder_that_is_only_read_and_is_not_there_is_refused_by_its_option(
+    storage: LocalStorage, folder: Path
+) -> None:
+    storage.create(NAME, b"data")
+    with pytest.raises(ConfigError, match="There is no folder") as caught:
+        ReadOnlyStorage(folder.with_name("jbo"), "checkpointLocation")
+    assert caught.value.remedy == "name the job's checkpointLocation."
+    assert ReadOnlyStorage(folder, "checkpointLocation").read(NAME) == b"data"
 
 
 # -- what is found there ---------------------------------------------------------------------------

@@ -438,9 +438,15 @@ def test_torn_temporary_names_are_ignored(full: Path) -> None:
 
 @pytest.mark.parametrize("sequence", [2, 3, 4, 5])
 def test_a_missing_record_between_others_stops(full: Path, sequence: int) -> None:
+    whole = snapshot(full)
+    shutil.copytree(full, full.with_name("backup"))
     record(full, sequence).unlink()
     error = refuses(full, f"log record log/{sequence:010d} cannot be used: it is missing")
     assert "Nothing was written or deleted. Next: restore the job's folder" in str(error)
+    shutil.rmtree(full)
+    full.with_name("backup").rename(full)
+    again(full).append(FenceRecord(3))
+    assert {**snapshot(full), **whole} == snapshot(full)
 
 
 def test_a_missing_first_record_stops(full: Path) -> None:
@@ -511,6 +517,20 @@ def test_a_record_of_an_older_copy_with_another_history_stops(full: Path) -> Non
 def test_a_foreign_name_stops(full: Path, name: str) -> None:
     (full / "log" / name).write_bytes(b"")
     assert name in str(refuses(full, "which is not a record"))
+    (full / "log" / name).unlink()
+    again(full).append(FenceRecord(3))
+
+
+@pytest.mark.parametrize("damaged", [b"", b"twophase/1 DECIDED 7", b"something else"])
+def test_a_damaged_record_that_is_restored_from_a_backup_is_read_again(
+    full: Path, damaged: bytes
+) -> None:
+    history, whole = again(full).history, record(full, 6).read_bytes()
+    record(full, 6).write_bytes(damaged)
+    error = refuses(full, "log/0000000006 is damaged")
+    assert error.remedy.startswith("restore this file from a backup of the job's folder.")
+    record(full, 6).write_bytes(whole)
+    assert again(full).history == history
 
 
 def test_a_linked_record_stops(full: Path) -> None:

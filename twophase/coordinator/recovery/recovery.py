@@ -265,10 +265,11 @@ def _rewind(
 ) -> None:
     """Step 3d: remove from the sinks what they committed after a restored checkpoint (H28).
 
-    1. record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
+    1. ask       those who write under another name what is in doubt: nothing that stays
+    2. record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
                  start goes on from there before it is finished or given up
-    2. rewind    sink by sink
-    3. ask       the sinks again: none is ahead
+    3. rewind    sink by sink
+    4. ask       the sinks again: none is ahead
 
     The record LINEAGE, which follows, ends it; or that of `twophase repair abandon-rewind`.
 
@@ -286,12 +287,16 @@ def _rewind(
     if plan.rewinding is None:
         return
     origin, keep = plan.rewinding.restored_from, plan.rewinding.keep
-    context.log.append(plan.rewinding)
-    failpoint("S11")
     sinks = {(one.sink, one.name): sink_of(one) for one in plan.takes_back}
     for key, sink in sinks.items():
         if key[1] is not None:
-            _close_older(sink, keep, attempt)
+            _in_doubt_after(sink, keep)  # while the job can still go on without the rewind
+    context.log.append(plan.rewinding)
+    failpoint("S11")
+    for key, sink in sinks.items():
+        if key[1] is not None:
+            sink.fence(attempt)
+            sink.abort(_in_doubt_after(sink, keep))
         try:
             cast("CanRewind", sink).rewind(keep, attempt)
         except RestoreRefusedError as error:
@@ -315,14 +320,13 @@ def _rewind(
     failpoint("S13")
 
 
-def _close_older(sink: OpenSink, keep: Mapping[str, int], attempt: Attempt) -> None:
-    """Fence those who write under another name, and abort what they have in doubt.
+def _in_doubt_after(sink: OpenSink, keep: Mapping[str, int]) -> Sequence[Committable]:
+    """Return what is in doubt under another name, all of it after what stays.
 
     Raises:
         StopJobError: a piece of a checkpoint that stays is in doubt: the target was restored from a
             backup, and its rows would be lost.
     """
-    sink.fence(attempt)
     found = sink.in_doubt()
     for transaction in (piece.transaction for piece in found):
         if transaction.checkpoint <= keep.get(transaction.lineage, -1):
@@ -331,6 +335,6 @@ def _close_older(sink: OpenSink, keep: Mapping[str, int], attempt: Attempt) -> N
                 f"{transaction.checkpoint} of lineage {transaction.lineage} in doubt, which the "
                 "rewind keeps. Nothing of the sink was removed.",
                 remedy="name the sink so again and start the job without restore.path: it commits "
-                "them, or says what is missing.",
+                "or removes them, or says what is missing.",
             )
-    sink.abort(found)
+    return found
