@@ -173,7 +173,7 @@ class Rewind:
             raise self._refused(
                 "its rows do not name their checkpoint",
                 remedy="restore from the newest checkpoint, or fork. For the next time: set "
-                "checkpoint_column, which takes effect for rows written from then on.",
+                "`checkpoint_column=COLUMN`, which takes effect for rows written from then on.",
             )
         return RewoundTable(self._identity.schema, self._identity.name, self._checkpoint_column)
 

@@ -329,6 +329,8 @@ def _decline(
     }
     return DeclinedError(
         what,
-        remedy=remedies.get(code, "look at the server's log."),
+        remedy=remedies.get(
+            code, "change what the message names, or look for the cause in the server's log."
+        ),
         fingerprint=fingerprint_of_reply(error),
     )

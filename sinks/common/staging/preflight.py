@@ -11,7 +11,12 @@ from twophase.errors import PreflightError
 from twophase.internals.volumes import advice, is_own_in_volume
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.names import Owner
-from twophase.sinks.common.staging.staging_area import DONE, STAGED, StagingArea
+from twophase.sinks.common.staging.staging_area import (
+    DONE,
+    STAGED,
+    StagingArea,
+    entries,
+)
 
 
 def check_folder(path: Path) -> None:
@@ -71,11 +76,13 @@ def create_staging_area(root: Path, owner: Owner) -> StagingArea:
 
     Raises:
         PreflightError: it cannot, or the folder cannot be created.
+        TargetUnreachableError: what is staged is gone.
     """
     area = StagingArea(root, owner)
     try:
         area.create()
         stage = area.stage()
+        entries(stage / STAGED)  # says so if it is gone
         rename_new(stage / STAGED, stage / DONE)
         rename_new(stage / DONE, stage / STAGED)  # what is staged is not committed
     except FileExistsError:

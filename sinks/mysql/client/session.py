@@ -45,6 +45,10 @@ _SILENT = (
     "start or restart the server; if it runs, something else has that port (a proxy without a "
     "server behind it, another program): correct host and port in url."
 )
+_PACKAGE = (
+    "install that package where the driver and the executors run, or give the account another "
+    "plugin (ALTER USER ... IDENTIFIED WITH)."
+)
 _STRANGE = "find out which server answers at that address, and correct the url if it is another."
 _REFUSED_PLUGINS = ("mysql_clear_password", "mysql_old_password", "dialog")
 
@@ -383,8 +387,11 @@ def connect(endpoint: Endpoint, *, local_infile: bool = False) -> Session:
         ) from error
     except pymysql.Error as error:
         raise explain(endpoint, error, "The login at") from error
-    except (OSError, RuntimeError, *_GARBLED) as error:
-        # A plugin that needs a package, a server that breaks the protocol.
+    except RuntimeError as error:  # PyMySQL lacks a package for the account's plugin
+        raise refused(
+            endpoint, f"Cannot connect to {endpoint}: {error}.", remedy=_PACKAGE
+        ) from error
+    except (OSError, *_GARBLED) as error:  # a server that breaks the protocol
         what = f"Cannot connect to {endpoint}: {type(error).__name__}: {error}."
         raise refused(endpoint, what, remedy=_STRANGE) from error
 

@@ -83,16 +83,17 @@ def test_a_hidden_folder_without_what_proves_commits_is_refused_and_left_until_i
     assert sorted(row["id"] for row in table.rows_visible()) == list(range(6))
 
 
+@pytest.mark.parametrize("name", ["marks", "staged"])
 def test_a_folder_that_is_gone_from_the_hidden_one_is_looked_for_again_until_it_is_restored(
-    table: FileHarness, sink: OpenStagedSink, piece: Committable, tmp_path: Path
+    table: FileHarness, sink: OpenStagedSink, piece: Committable, tmp_path: Path, name: str
 ) -> None:
     hidden = table.path / "_twophase~contract~facts"
     shutil.copytree(hidden, tmp_path / "backup")
-    [marks] = hidden.glob("fence-*/marks")
-    marks.rmdir()
-    for again in (sink, table.opened()):
-        with pytest.raises(TargetUnreachableError, match="marks is gone") as caught:
-            again.history()
+    [gone] = hidden.glob(f"fence-*/{name}")
+    shutil.rmtree(gone)
+    for look in (lambda: (sink.history(), sink.in_doubt()), lambda: table.opened().history()):
+        with pytest.raises(TargetUnreachableError, match=f"{name} is gone") as caught:
+            look()
         assert "it looks again. If that is still gone, restore" in caught.value.remedy
     shutil.rmtree(hidden)
     shutil.copytree(tmp_path / "backup", hidden)

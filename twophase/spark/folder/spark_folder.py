@@ -45,7 +45,8 @@ _LOGS = ("offsets", "commits")
 _STATE = "state"
 _KEPT = ("sources", _STATE, "ranges")
 RESTORE = (
-    "restore the job's folder from one backup, or start a new lineage with restore.path set "
+    "restore what the job's folder has below spark/ from a backup, as it was after the newest "
+    "checkpoint, and leave the rest of it as it is; or start a new lineage with restore.path set "
     "to the newest checkpoint."
 )
 """The remedy for a job of `write_stream` whose folder does not belong to its store."""

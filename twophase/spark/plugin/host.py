@@ -28,8 +28,8 @@ from twophase.state.journal.entries import Decision, Lineage
 from twophase.state.journal.history import History
 
 _REMEDY = (
-    "restore the query's checkpointLocation as a whole, with `twophase` in it, from one backup; "
-    "this form has no restore. A query that has run without twophase until now needs "
+    "restore what Spark has in the query's checkpointLocation as it was after the newest "
+    "checkpoint, and leave `twophase` in it as it is; this form has no restore. A query that has run without twophase until now needs "
     "a new checkpointLocation."
 )
 
@@ -95,8 +95,9 @@ class QueryBeginning:
             raise ConfigError(
                 f"Job {description.job!r}: its log was adopted from the target, which holds "
                 "nothing of the state that the query keeps in Spark. Nothing was written.",
-                remedy="restore the query's checkpointLocation from one backup, or begin under "
-                "another name in another checkpointLocation.",
+                remedy="restore the query's checkpointLocation from one backup, and start it: it goes "
+                "on, or its error says how. Or begin under another name in another "
+                "checkpointLocation.",
             )
 
 
