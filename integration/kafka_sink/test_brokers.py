@@ -24,8 +24,10 @@ from twophase.errors import DeclinedError, TargetUnreachableError
 from twophase.events import CheckpointDecided, CommitRetried, Event, Observers
 from twophase.ids import Attempt, Subtask
 from twophase.options.job_options import JobOptions
+from twophase.sinks.kafka.clients import UNCOMMITTED, RangeReader, RecordWriter
+from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.harness import JOB, LINEAGE, SINK, transaction_id
+from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction_id
 from twophase.testing.plain_host import ListedRows, PlainHost
 from twophase.testing.services import KafkaService
 
@@ -109,8 +111,9 @@ class TestABrokerThatIsKilled(ContractBase):
         writer = sink.writers()(transaction_id(), Subtask(0, 0))
         writer.write(self.batch([1, 2]))
         broker.kill()
-        with pytest.raises(DeclinedError):
+        with pytest.raises(DeclinedError) as caught:
             writer.pre_commit()
+        assert caught.value.remedy.startswith("check that the brokers run, that enough replicas")
         come_back(broker, harness)
         sink.abort(sink.in_doubt())
         sink.fence(SECOND)
@@ -119,6 +122,30 @@ class TestABrokerThatIsKilled(ContractBase):
         assert self.ids_visible() == [1, 2]
         with closing(harness.opened(SECOND)) as again:
             assert not again.in_doubt()
+
+
+def test_clients_that_reach_no_broker_say_so_and_work_once_it_runs_again(
+    broker: KafkaService,
+) -> None:
+    with Topics(broker.bootstrap_servers) as topics:
+        topic = topics.create(1, fresh_name("ledger"), {"cleanup.policy": "compact"})
+    given = {"kafka.bootstrap.servers": broker.bootstrap_servers, "topic": "rows"}
+    options = KafkaSinkOptions.parse(given | SHORT)
+    with (
+        closing(RecordWriter(options, topic)) as writer,
+        closing(RangeReader(options, UNCOMMITTED)) as reader,
+    ):
+        writer.write({"a": b"1"}, 0)
+        broker.kill()
+        with pytest.raises(TargetUnreachableError, match="could not be written") as unwritten:
+            writer.write({"b": b"2"}, 0)
+        with pytest.raises(TargetUnreachableError, match="cannot be read") as unread:
+            reader.read(topic, 0, 0, 1)
+        for caught in (unwritten, unread):
+            assert caught.value.remedy.startswith("check that its brokers run")
+        broker.restart()
+        writer.write({"c": b"3"}, 0)
+        assert [entry.value for entry in reader.read(topic, 0, 0, 2)] == [b"1", b"3"]
 
 
 def test_a_broker_that_is_killed_while_rows_are_copied_is_waited_for(

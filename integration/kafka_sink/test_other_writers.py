@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -15,10 +16,13 @@ from integration.kafka_sink.test_topics import committed, written
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
 from twophase.contract.sink import Predecessor, SinkContext, SinkHistory
-from twophase.errors import DeclinedError, FencedError
+from twophase.errors import DeclinedError, FencedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
+from twophase.sinks.kafka.brokers import Brokers
+from twophase.sinks.kafka.ledger import FENCES, PROOFS
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
+from twophase.sinks.kafka.records import Mark, encoded
 from twophase.sinks.kafka.writer import KafkaWriter
 from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction_id
 
@@ -123,6 +127,82 @@ def test_a_transaction_that_somebody_else_takes_over(
         assert isinstance(committed(sink, made), Lost)
     assert sink.in_doubt() == []
     assert ids_of(harness) == []
+
+
+FOREIGN: dict[str, tuple[int, str, bytes]] = {
+    "a proof that is none": (PROOFS, "twophase/{topic}/theirs", b"theirs"),
+    "a fence that is none": (FENCES, "fence/{topic}/{job}/{sink}/1.9", b"theirs"),
+    "a mark as a fence": (
+        FENCES,
+        "fence/{topic}/{job}/{sink}/1.9",
+        encoded(Mark("topic", JOB, SINK, LINEAGE, 0, "target")),
+    ),
+}
+
+
+@pytest.mark.parametrize("when", ["before", "behind"])
+@pytest.mark.parametrize("what", FOREIGN)
+def test_a_record_of_somebody_else_in_the_ledger_stops_the_job_until_it_is_deleted(
+    harness: KafkaHarness, sink: OpenKafkaSink, what: str, when: str
+) -> None:
+    """As the message says it, while a transaction of the job is open: the record comes before it,
+    or behind it.
+    """
+    partition, form, value = FOREIGN[what]
+    key = form.format(topic=harness.topic, job=JOB, sink=SINK).encode()
+    if when == "before":
+        harness.topics.send(harness.ledger, [value], partition, key=key)
+        with pytest.raises(StopJobError):
+            sink.history()
+        harness.topics.send(harness.ledger, [None], partition, key=key)
+    waiting = piece(harness, sink, 0, checkpoint=0)
+    harness.topics.send(harness.ledger, [value], partition, key=key)
+    with pytest.raises(StopJobError, match=f"{harness.ledger}-{partition}, offset") as caught:
+        sink.history()
+    assert "write a record with the same key and without a value" in caught.value.remedy
+    harness.topics.send(harness.ledger, [None], partition, key=key)
+    with closing(harness.opened(NEWER)) as again:
+        assert committed(again, waiting) == Committed()
+        assert again.history().committed == {LINEAGE: 0}
+    assert ids_of(harness) == [0]
+
+
+def test_a_fence_that_somebody_deletes_is_missed_and_without_them_the_next_start_goes_on(
+    harness: KafkaHarness, sink: OpenKafkaSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger: Any = sink._ledger
+    write = ledger.raise_fence
+
+    def deleted(owner: Owner, attempt: Attempt) -> None:
+        write(owner, attempt)
+        harness.topics.send(harness.ledger, [None], FENCES, key=owner.fence(attempt).encode())
+
+    monkeypatch.setattr(ledger, "raise_fence", deleted)
+    with pytest.raises(TargetUnreachableError, match="and is not there") as caught:
+        sink.fence(NEWER)
+    assert "find out who deletes records of the ledger; then start" in caught.value.remedy
+    with closing(harness.opened(NEWER)) as again:
+        writer = again.writers()(transaction_id(0, NEWER), Subtask(0, 0))
+        writer.write(pa.RecordBatch.from_pylist(harness.rows([0]), schema=harness.schema))
+        made = writer.pre_commit()
+        assert made is not None
+        assert committed(again, made) == Committed()
+    assert ids_of(harness) == [0]
+
+
+def test_a_ledger_that_is_not_there_once_it_was_created_may_be_created_by_hand(
+    harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As if somebody had deleted it in between."""
+    monkeypatch.setattr(Brokers, "create", lambda *_: None)
+    context = SinkContext(JOB, SINK, None, parallelism=0)
+    with closing(harness.new_sink().open(context)) as sink:
+        with pytest.raises(TargetUnreachableError, match="could not be created") as caught:
+            sink.fence(NEWER)
+        assert caught.value.remedy == "create it as a compacted topic of two partitions."
+        harness.topics.create(2, harness.ledger, {"cleanup.policy": "compact"})
+        sink.fence(NEWER)
+        assert sink.history().generation == NEWER.generation
 
 
 @pytest.mark.proof

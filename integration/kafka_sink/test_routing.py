@@ -172,13 +172,18 @@ def test_a_topic_that_is_deleted_under_a_job_is_named_and_not_created(topics: To
             assert committed(sink, written(sink, routed(eu), ROWS, 1)) == Committed()
 
 
-def test_a_topic_that_does_not_exist_is_named_with_its_option(harness: KafkaHarness) -> None:
+@pytest.mark.parametrize("option", ["topic", "other_topics"])
+def test_a_topic_that_does_not_exist_is_named_with_its_option(
+    harness: KafkaHarness, option: str
+) -> None:
     missing = fresh_name("missing")
+    given: dict[str, Any] = {option: missing if option == "topic" else [missing]}
     with pytest.raises(ConfigError, match=missing) as caught:
-        harness.new_sink(other_topics=[missing]).check_connection()
-    assert caught.value.remedy == "create it, or correct the option other_topics."
+        harness.new_sink(**given).check_connection()
+    assert caught.value.remedy == f"create it, or correct the option {option}."
+    harness.new_sink().check_connection()
     harness.topics.create(1, missing)
-    harness.new_sink(other_topics=[missing]).check_connection()
+    harness.new_sink(**given).check_connection()
 
 
 def test_rows_that_are_records_name_it_in_the_column_topic(topics: Topics) -> None:

@@ -6,9 +6,11 @@ from __future__ import annotations
 
 import re
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from kafka.admin import (
     ACL,
@@ -23,8 +25,14 @@ from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.contract.outcome import Committed
-from twophase.contract.sink import CommitRequest
-from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
+from twophase.contract.sink import CommitRequest, SinkContext
+from twophase.contract.writer import SinkWriter
+from twophase.errors import (
+    DeclinedError,
+    PreflightError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
 from twophase.ids import Subtask
 from twophase.sinks.kafka.brokers import RIGHTS
 from twophase.sinks.kafka.staging import STAGING_RIGHTS
@@ -100,6 +108,46 @@ class TestASinkWithAPassword(ContractBase):
         assert self.ids_visible() == [1, 2]
         sink.close()
 
+    @pytest.mark.parametrize("protocol", ["transaction", "staged"])
+    def test_a_password_that_a_task_cannot_read_declines_its_attempt_and_the_next_one_writes(
+        self, harness: KafkaHarness, password: Path, protocol: str
+    ) -> None:
+        """It is being replaced."""
+        harness.options["protocol"] = protocol
+        with closing(harness.opened()) as sink:
+            writer = sink.writers()(transaction_id(), Subtask(0, 0))
+            password.unlink()
+            with pytest.raises(DeclinedError, match="cannot be read") as caught:
+                pre_committed(writer, self.batch([1]))
+            writer.abort()
+            assert "reads passwords and PEM files again" in caught.value.remedy
+            password.write_text(PASSWORD)
+            pieces = self.prepare(sink, [1, 2], transaction_id(1), Subtask(0, 0))
+            assert self.commit(sink, pieces) == [Committed()]
+        assert self.ids_visible() == [1, 2]
+
+    @pytest.mark.parametrize("of", ["topic", "staging"])
+    def test_settings_that_a_repair_may_not_read_are_named_and_each_remedy_helps(
+        self, harness: KafkaHarness, plain: Topics, of: str
+    ) -> None:
+        """It opens the sink without rows to come, and checks no rights."""
+        harness.options["protocol"] = "staged"
+        harness.opened().close()
+        rules = all_but(harness, of, "DESCRIBE_CONFIGS")
+        plain.admin.create_acls(rules)
+        wait_for(plain, rules, there=True)
+        repair = SinkContext(JOB, SINK, None, parallelism=0)
+        name = {"topic": harness.topic, "staging": harness.staging}[of]
+        with pytest.raises(PreflightError, match=f"settings of topic '{name}' cannot be") as caught:
+            harness.new_sink().open(repair)
+        assert "give the account the right to DESCRIBE_CONFIGS of it" in caught.value.remedy
+        if of == "topic":
+            assert caught.value.remedy.endswith("or set `protocol=transaction`.")
+            harness.new_sink(protocol="transaction").open(repair).close()
+        plain.admin.delete_acls(rules)
+        wait_for(plain, rules, there=False)
+        harness.new_sink().open(repair).close()
+
     def test_another_authority_is_refused(self, harness: KafkaHarness, broker: SecureKafka) -> None:
         found = self.refused(harness, **{"kafka.ssl.ca.location": str(broker.other_ca)})
         assert "certificate verify failed" in found.what
@@ -148,6 +196,11 @@ class TestASinkWithAPassword(ContractBase):
         plain.admin.delete_acls(rules)
         wait_for(plain, rules, there=False)
         harness.opened().close()
+
+
+def pre_committed(writer: SinkWriter, batch: pa.RecordBatch) -> None:
+    writer.write(batch)
+    writer.pre_commit()
 
 
 def all_but(harness: KafkaHarness, of: str, right: str) -> list[ACL]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shlex
+import subprocess
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -24,6 +26,7 @@ from twophase.errors import (
     PreflightError,
     RejectedRowsError,
     StopJobError,
+    TargetUnreachableError,
 )
 from twophase.ids import Attempt, Subtask
 from twophase.internals import failpoints
@@ -33,6 +36,7 @@ from twophase.sinks.kafka.staged_writer import StagedWriter
 from twophase.sinks.kafka.staging import Place
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, fresh_name, transaction_id
+from twophase.testing.services.kafka_install import java_command
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.server]
 
@@ -63,10 +67,17 @@ def begins(harness: KafkaHarness) -> dict[int, int]:
     return harness.topics.offsets(harness.staging, EARLIEST)
 
 
-def change(topics: Topics, topic: str, **settings: str) -> None:
-    """Set settings of a topic, by their names with `_` for a dot."""
+def change(topics: Topics, topic: str, **settings: str | tuple[str, str]) -> None:
+    """Set settings of a topic, or delete them, by their names with `_` for a dot."""
     wanted = {name.replace("_", "."): value for name, value in settings.items()}
     topics.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, wanted)])
+
+
+TAKES_ALL = {
+    "cleanup.policy": "delete",
+    "max.message.bytes": "1048588",
+    "message.timestamp.after.max.ms": str(2**63 - 1),
+}
 
 
 def _die(*_: object) -> None:
@@ -102,6 +113,9 @@ class TestStagedRows(Base):
         """As docs/by-hand.md tells for a job that never runs again, and then does."""
         piece = self.piece(opened_sink)
         harness.topics.delete(harness.staging)
+        with pytest.raises(TargetUnreachableError, match="does not exist any more") as caught:
+            opened_sink.writers()
+        assert caught.value.remedy.startswith("start the job again: it is created at the start.")
         with closing(harness.opened(NEXT_DRIVER)) as sink:
             assert [*sink.in_doubt()] == [piece]
             sink.abort(sink.in_doubt())
@@ -231,11 +245,18 @@ class TestLimits(Base):
                 "partition": 0,
                 "timestamp": 1_700_000_000_000_000,
             }
-            with pytest.raises(RejectedRowsError, match=reason):
+            with pytest.raises(RejectedRowsError, match=reason) as caught:
                 written(sink, [good | row], RAW)
+            assert caught.value.remedy.startswith("correct or filter these rows before the sink")
             assert sink.in_doubt() == []
             assert committed(sink, written(sink, [good], RAW)) == Committed()
-        assert [one.value() for one in topics.records(harness.topic)] == [b"v"]
+            if settings:
+                assert "or let the topic take them" in caught.value.remedy
+                change(topics, harness.topic, **TAKES_ALL)
+                more = written(sink, [good | row], RAW, 1)
+                assert committed(sink, more, Predecessor(LINEAGE, 0)) == Committed()
+        wanted = [b"v", *([row.get("value", b"v")] if settings else [])]
+        assert [one.value() for one in topics.records(harness.topic)] == wanted
 
     @pytest.mark.parametrize("remedy", ["delete", "LogAppendTime", "transaction", "no column"])
     def test_a_topic_that_takes_no_old_timestamps_is_refused_and_each_remedy_helps(
@@ -249,8 +270,7 @@ class TestLimits(Base):
         assert "message.timestamp.type=LogAppendTime" in caught.value.remedy
         assert "`protocol=transaction`" in caught.value.remedy
         if remedy == "delete":
-            for_ever = str(2**63 - 1)
-            change(topics, harness.topic, message_timestamp_before_max_ms=for_ever)
+            change(topics, harness.topic, message_timestamp_before_max_ms=("DELETE", ""))
         elif remedy == "LogAppendTime":
             change(topics, harness.topic, message_timestamp_type="LogAppendTime")
         elif remedy == "transaction":
@@ -292,6 +312,44 @@ class TestLimits(Base):
         told = caught.value.remedy.partition("--add-config ")[2]
         change(harness.topics, harness.staging, **dict(one.split("=") for one in told.split(",")))
         harness.opened().close()
+
+    def test_a_staging_topic_that_forgets_keeps_rows_behind_the_command_that_is_printed(
+        self, harness: KafkaHarness
+    ) -> None:
+        """Run as it is printed: kafka-configs.sh begins this class."""
+        harness.opened().close()
+        forgets = {"retention.ms": "3600000", "cleanup.policy": "compact", "max.message.bytes": "9"}
+        change(harness.topics, harness.staging, **forgets)
+        with pytest.raises(PreflightError, match="cannot keep rows") as caught:
+            harness.opened()
+        text, command = caught.value.remedy.split(": ", 1)
+        program, *words = shlex.split(command)
+        assert (text, program) == ("alter it", "kafka-configs.sh")
+        done = subprocess.run(
+            java_command([], "kafka.admin.ConfigCommand", *words),
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout + done.stderr
+        with closing(harness.opened()) as sink:
+            assert committed(sink, self.piece(sink)) == Committed()
+        assert self.ids_visible() == [0]
+
+    @pytest.mark.parametrize(
+        ("pause", "timeout", "longer"), [(60.0, "60 s", "61 s"), (899.0, "899 s", "900 s")]
+    )
+    def test_a_wait_that_a_transaction_does_not_outlast_is_refused_and_a_longer_one_is_taken(
+        self, harness: KafkaHarness, pause: float, timeout: str, longer: str
+    ) -> None:
+        """Up to what the brokers take."""
+        harness.options["protocol"] = "transaction"
+        waits = Waits(1.0, {"restart.delay_max": pause})
+        context = SinkContext(JOB, SINK, harness.schema, parallelism=1, waits=waits)
+        with pytest.raises(ConfigError) as caught:
+            harness.new_sink(transaction_timeout=timeout).open(context)
+        assert f"or transaction_timeout above {timeout}, which is at most" in caught.value.remedy
+        harness.new_sink(transaction_timeout=longer).open(context).close()
 
     def test_a_wait_that_a_transaction_does_not_outlast_is_refused_and_staged_is_not(
         self, harness: KafkaHarness

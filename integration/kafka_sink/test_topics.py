@@ -2,18 +2,26 @@
 
 from __future__ import annotations
 
-from contextlib import closing
+from contextlib import ExitStack, closing
+from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
 
+from harness.memory_driver import Driver, completed_of, open_sinks, restoring
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, Predecessor, SinkContext
-from twophase.errors import ConfigError, RejectedRowsError, TargetChangedError, TwoPhaseError
+from twophase.errors import (
+    ConfigError,
+    RejectedRowsError,
+    TargetChangedError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
 from twophase.ids import Subtask
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
 from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, transaction_id
@@ -88,6 +96,33 @@ def test_a_ledger_that_is_created_again_proves_nothing(harness: KafkaHarness) ->
         one.close()
 
 
+def test_a_ledger_that_is_deleted_under_a_job_is_named_and_the_next_start_says_how_to_go_on(
+    harness: KafkaHarness, tmp_path: Path
+) -> None:
+    with ExitStack() as left:
+
+        def driver() -> Driver:
+            sinks = open_sinks({SINK: harness.new_sink()})
+            left.callback(sinks[SINK].close)
+            return Driver(tmp_path, {}, sinks=sinks)
+
+        first = driver().recover()
+        first.run(0)
+        harness.topics.delete(harness.ledger)
+        with pytest.raises(TargetUnreachableError, match="does not exist") as caught:
+            first.sinks[SINK].history()
+        assert "then start the job again, which says what has no proof" in caught.value.remedy
+        with pytest.raises(TargetChangedError, match=r"checkpoint 0 .* is committed") as told:
+            driver().recover()
+        assert "begin there with restore.path" in told.value.remedy
+        restore = restoring(completed_of(tmp_path, 0), committed=True)
+        last = driver()
+        last.coordinator.recover(restore=restore)
+        last.coordinator.begin_lineage(restore.lineage)
+        last.run(1)
+    assert sorted(row["id"] for row in harness.rows_visible()) == [*range(20)]
+
+
 def test_rows_are_records_with_all_of_their_parts(harness: KafkaHarness) -> None:
     sink = harness.new_sink(format="raw").open(SinkContext(JOB, SINK, RAW, parallelism=2))
     sink.fence(FIRST)
@@ -121,45 +156,60 @@ def test_a_partition_that_is_not_there_rejects_the_row(harness: KafkaHarness) ->
     sink.close()
 
 
+VALUE = pa.schema([("value", pa.string())])
+TEXT = pa.schema([("v", pa.string())])
+PLACE = pa.schema([("t", pa.string())])
+
+
 @pytest.mark.parametrize(
-    ("options", "schema", "reason"),
+    ("options", "schema", "reason", "changed"),
     [
-        ({"format": "raw"}, pa.schema([("v", pa.string())]), "no part of a record"),
-        ({"format": "raw"}, pa.schema([("key", pa.string())]), "no column 'value'"),
-        ({"format": "raw"}, pa.schema([("value", pa.int64())]), "neither text nor bytes"),
-        ({"key": "nobody"}, pa.schema([("v", pa.string())]), "no column 'nobody'"),
-        ({"key": "v"}, pa.schema([("v", pa.float64())]), "no key"),
-        ({}, pa.schema([("v", pa.duration("us"))]), "no JSON"),
+        ({"format": "raw"}, TEXT, "no part of a record", VALUE),
+        ({"format": "raw"}, pa.schema([("key", pa.string())]), "no column 'value'", VALUE),
+        ({"format": "raw"}, pa.schema([("value", pa.int64())]), "neither text nor bytes", VALUE),
+        ({"key": "nobody"}, TEXT, "no column 'nobody'", pa.schema([("nobody", pa.string())])),
+        ({"key": "v"}, pa.schema([("v", pa.float64())]), "no key", TEXT),
+        ({}, pa.schema([("v", pa.duration("us"))]), "no JSON", TEXT),
         (
             {"format": "raw", "other_topics": "OTHER"},
-            pa.schema([("value", pa.string())]),
+            VALUE,
             "'topic'",
+            VALUE.append(pa.field("topic", pa.string())),
         ),
         (
             {"format": "raw"},
-            pa.schema([("value", pa.string()), ("topic", pa.int64())]),
+            VALUE.append(pa.field("topic", pa.int64())),
             "column 'topic' is int64, and no text",
+            VALUE,
         ),
         (
             {"other_topics": "OTHER", "topic_column": "t"},
-            pa.schema([("v", pa.string())]),
+            TEXT,
             "no column 't', which the option topic_column names",
+            PLACE,
         ),
         (
             {"other_topics": "OTHER", "topic_column": "t"},
             pa.schema([("t", pa.int64())]),
             "column 't' is int64, and no name of a topic",
+            PLACE,
         ),
-        ({}, pa.schema([("v", pa.map_(pa.int64(), pa.int64()))]), "have to be text"),
+        ({}, pa.schema([("v", pa.map_(pa.int64(), pa.int64()))]), "have to be text", TEXT),
     ],
 )
-def test_columns_that_do_not_fit_are_refused_by_name(
-    harness: KafkaHarness, options: dict[str, str], schema: pa.Schema, reason: str
+def test_columns_that_do_not_fit_are_refused_by_name_and_changed_they_are_taken(
+    harness: KafkaHarness,
+    options: dict[str, str],
+    schema: pa.Schema,
+    reason: str,
+    changed: pa.Schema,
 ) -> None:
     other = harness.topics.create(1)
     options = {name: value.replace("OTHER", other) for name, value in options.items()}
-    with pytest.raises(ConfigError, match=reason):
+    with pytest.raises(ConfigError, match=reason) as caught:
         harness.new_sink(**options).open(SinkContext(JOB, SINK, schema, parallelism=2))
+    assert caught.value.remedy == "change the rows in the query or the sink's transform."
+    harness.new_sink(**options).open(SinkContext(JOB, SINK, changed, parallelism=2)).close()
 
 
 def test_the_key_of_a_record_is_the_value_of_its_column(harness: KafkaHarness) -> None:

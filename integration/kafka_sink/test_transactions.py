@@ -3,17 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from contextlib import closing
 from typing import Any
 
-import pyarrow as pa
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
+from integration.kafka_sink.test_topics import written
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
 from twophase.contract.sink import CommitRequest, Predecessor
-from twophase.errors import FencedError, PreflightError, StopJobError, TwoPhaseError
+from twophase.errors import (
+    FencedError,
+    PreflightError,
+    RejectedRowsError,
+    StopJobError,
+    TargetUnreachableError,
+    TwoPhaseError,
+)
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.names import Owner
@@ -22,7 +31,9 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.requests import EMPTY
 from twophase.sinks.kafka.writer import KafkaWriter
 from twophase.testing.contract.base import ContractBase
-from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction_id
+from twophase.testing.harness import JOB, LINEAGE, SINK, Row, fresh_name, transaction_id
+
+NEXT_DRIVER = Attempt(2, 1)
 
 
 @pytest.fixture
@@ -105,13 +116,37 @@ class TestTransactions(Base):
         mine, copy = harness.opened(), harness.opened()
         first, second = self.piece(mine, 0), self.piece(mine, 1)
         assert outcome(copy, [first]) == Committed()
-        with pytest.raises(StopJobError, match="decided in another folder"):
+        with pytest.raises(StopJobError, match="decided in another folder") as caught:
             mine.abort([first])
+        assert caught.value.remedy.startswith("start the job with the folder")
         copy.abort([second])
         assert isinstance(outcome(mine, [second]), Lost)
         assert self.ids_visible() == [0]
         mine.close()
         copy.close()
+        with closing(harness.opened(NEXT_DRIVER)) as decider:  # over the folder of `copy`
+            assert isinstance(outcome(decider, [first]), AlreadyCommitted)
+            again = self.prepare(decider, [1], transaction_id(1, NEXT_DRIVER), Subtask(0, 1))
+            assert outcome(decider, again, Predecessor(LINEAGE, 0)) == Committed()
+        assert self.ids_visible() == [0, 1]
+
+    def test_an_abort_that_is_not_done_in_time_is_done_by_the_next_start(
+        self, harness: KafkaHarness, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The coordinator has until now to tell all partitions."""
+        sink = harness.opened()
+        piece = self.piece(sink)
+        monkeypatch.setattr(Brokers, "deadline_s", lambda _: 0.0)
+        with pytest.raises(TargetUnreachableError, match="could not be aborted in time") as caught:
+            sink.abort([piece])
+        assert caught.value.remedy == "check that the brokers run; then start the job again."
+        monkeypatch.undo()
+        sink.close()
+        with closing(harness.opened(NEXT_DRIVER)) as again:
+            again.abort(again.in_doubt())
+            assert again.in_doubt() == []
+            assert isinstance(outcome(again, [piece]), Lost)
+        assert self.ids_visible() == []
 
     def test_a_commit_that_died_in_the_middle_is_found_committed(
         self, harness: KafkaHarness, brokers: Brokers
@@ -182,28 +217,74 @@ class TestTransactions(Base):
 
 
 class TestOptions(Base):
+    @pytest.mark.parametrize(
+        ("protocol", "more"),
+        [
+            ("transaction", "A job that is down for longer than that loses what it has decided"),
+            ("staged", "The copy of a task's records may not take longer."),
+        ],
+    )
     def test_a_timeout_that_brokers_do_not_take_is_refused_and_the_remedy_helps(
-        self, harness: KafkaHarness
+        self, harness: KafkaHarness, protocol: str, more: str
     ) -> None:
+        """A job with `protocol=staged` is committed after any downtime: test_downtime.py."""
+        harness.options["protocol"] = protocol
         with pytest.raises(PreflightError, match="at most 900 s") as caught:
             harness.opened(transaction_timeout="16 min")
         assert "`transaction_timeout=900 s`" in caught.value.remedy
-        harness.opened(transaction_timeout="900 s").close()
+        assert more in caught.value.remedy
+        with closing(harness.opened(transaction_timeout="900 s")) as sink:
+            assert outcome(sink, [self.piece(sink)]) == Committed()
+        assert self.ids_visible() == [0]
 
-    def test_a_ledger_that_forgets_is_refused(self, harness: KafkaHarness) -> None:
-        wrong = harness.topics.create(2, fresh_name("wrong"), {"cleanup.policy": "delete"})
-        with pytest.raises(PreflightError, match=r"cleanup.policy is delete"):
+    @pytest.mark.parametrize(
+        ("partitions", "settings", "says"),
+        [
+            (2, {"cleanup.policy": "delete"}, "cleanup.policy is delete"),
+            (1, {"cleanup.policy": "compact"}, "1 partitions and not 2"),
+            (
+                2,
+                {"cleanup.policy": "compact", "unclean.leader.election.enable": "true"},
+                "unclean.leader.election.enable is true",
+            ),
+        ],
+    )
+    def test_a_ledger_that_forgets_is_refused_and_both_remedies_help(
+        self, harness: KafkaHarness, partitions: int, settings: dict[str, str], says: str
+    ) -> None:
+        wrong = harness.topics.create(partitions, fresh_name("wrong"), settings)
+        with pytest.raises(PreflightError, match=says) as caught:
             harness.opened(ledger=wrong)
-        small = harness.topics.create(1, fresh_name("small"), {"cleanup.policy": "compact"})
-        with pytest.raises(PreflightError, match="1 partitions and not 2"):
-            harness.opened(ledger=small)
+        assert "kafka-configs.sh; kafka-topics.sh adds partitions" in caught.value.remedy
+        assert "or name another topic in the option ledger" in caught.value.remedy
+        harness.opened(ledger=fresh_name("ledger")).close()
+        if partitions != 2:
+            harness.topics.grow(wrong, 2)
+        right = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"}
+        set_on(harness, wrong, **right)
+        harness.opened(ledger=wrong).close()
 
-    def test_a_record_that_is_too_large_is_a_rejected_row(self, harness: KafkaHarness) -> None:
-        sink = harness.opened()
-        rows = [harness.rows([0])[0] | {"name": "x" * 2_000_000}]
-        writer = sink.writers()(transaction_id(), Subtask(0, 0))
-        with pytest.raises(TwoPhaseError, match="too large") as caught:
-            writer.write(pa.RecordBatch.from_pylist(rows, schema=harness.schema))
-        assert "RejectedRows" in type(caught.value).__name__
-        writer.abort()
-        sink.close()
+    def test_a_record_that_is_too_large_is_a_rejected_row_until_the_topic_takes_it(
+        self, harness: KafkaHarness
+    ) -> None:
+        """Of more than a megabyte none is taken, whatever the topic's limit is."""
+
+        def rows(size: int) -> list[Row]:
+            return [harness.rows([0])[0] | {"name": "x" * size}]
+
+        with closing(harness.opened()) as sink:
+            set_on(harness, harness.topic, **{"max.message.bytes": "1000"})
+            with pytest.raises(RejectedRowsError, match="too large") as caught:
+                written(sink, rows(2_000), harness.schema, 0)
+            assert "or let the topic take them (max.message.bytes;" in caught.value.remedy
+            set_on(harness, harness.topic, **{"max.message.bytes": "3000000"})
+            with pytest.raises(RejectedRowsError, match="too large") as caught:
+                written(sink, rows(2_000_000), harness.schema, 1)
+            assert "writes records of 1,000,000 bytes at most" in caught.value.remedy
+            assert outcome(sink, [written(sink, rows(2_000), harness.schema, 2)]) == Committed()
+        assert self.ids_visible() == [0]
+
+
+def set_on(harness: KafkaHarness, topic: str, **settings: str) -> None:
+    resource = ConfigResource(ConfigResourceType.TOPIC, topic, settings)
+    harness.topics.admin.alter_configs([resource])

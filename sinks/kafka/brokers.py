@@ -103,7 +103,8 @@ class Brokers:
         if key not in stable or key not in high:
             raise TargetUnreachableError(
                 f"Partition {partition} of topic {topic!r} does not exist.",
-                remedy="find out who has deleted the topic.",
+                remedy="find out who has deleted it; then start the job again, which says what has "
+                "no proof any more, and how to go on.",
             )
         return stable[key].offset, high[key].offset
 

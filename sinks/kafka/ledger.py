@@ -31,7 +31,14 @@ from twophase.sinks.kafka.clients import (
     RecordWriter,
 )
 from twophase.sinks.kafka.names import Owner
-from twophase.sinks.kafka.records import Fence, Mark, Record, decoded, encoded
+from twophase.sinks.kafka.records import (
+    FOREIGN_RECORD,
+    Fence,
+    Mark,
+    Record,
+    decoded,
+    encoded,
+)
 from twophase.sinks.kafka.requests import Settled, settled
 from twophase.sinks.kafka.topics import find_topic
 
@@ -206,19 +213,17 @@ class Ledger:
             reader.close()
 
     def _committed(self, topic: str) -> dict[str, Record]:
-        """Return the committed records of a topic's owners, by key."""
-        found = {
+        """Return the committed records of a topic's owners, by key.
+
+        What deletes counts at once: the mark that stands for a piece lies before it.
+        """
+        entries = dict(self._read_stable())
+        _fold(entries, self._read_behind().committed)
+        return {
             key.decode(): self._decoded(entry)
-            for key, entry in self._read_stable().items()
+            for key, entry in entries.items()
             if _is_of(key, topic)
         }
-        # records that delete do not count yet: what they delete proves no more than the marks
-        behind = {
-            entry.key.decode(): self._decoded(entry)
-            for entry in self._read_behind().committed
-            if entry.value is not None and _is_of(entry.key, topic)
-        }
-        return found | behind
 
     def _read_stable(self) -> dict[bytes, Entry]:
         """Read on to the last stable offset; return the newest committed record of each key."""
@@ -307,8 +312,8 @@ def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
     if problems:
         raise PreflightError(
             f"Topic {topic!r} cannot be the ledger: {'; '.join(problems)}.",
-            remedy="alter it (kafka-configs.sh), or name another topic in the option ledger if no "
-            "job has used this one.",
+            remedy="alter it (kafka-configs.sh; kafka-topics.sh adds partitions), or name another "
+            "topic in the option ledger if no job has used this one.",
         )
     return Ledger(brokers, topic, found.topic_id)
 
@@ -337,6 +342,6 @@ def _fence(entry: Entry, ledger: str) -> Fence:
         raise StopJobError(
             f"The record at {ledger}-{FENCES}, offset {entry.offset} is no fence: somebody else "
             "has written to the ledger.",
-            remedy="find out who, and let nobody else write to it.",
+            remedy=FOREIGN_RECORD,
         )
     return found

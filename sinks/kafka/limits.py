@@ -99,7 +99,8 @@ class TopicLimits:
         if reason := self._refusal(record):
             raise RejectedRowsError(
                 f"Row {number} of a task cannot be written to topic {self.topic!r}: {reason}.",
-                remedy="correct or filter these rows before the sink, or let the topic take them.",
+                remedy="correct or filter these rows before the sink, or let the topic take them "
+                "(this sink writes records of 1,000,000 bytes at most).",
             )
 
     def _refusal(self, record: KafkaRecord) -> str:

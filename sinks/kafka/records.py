@@ -13,6 +13,11 @@ from twophase.internals.json_values import decode, encode
 from twophase.internals.record import DamagedRecordError, kind_of
 
 _MAGIC = "twophase-kafka/1"
+FOREIGN_RECORD = (
+    "find out who; write a record with the same key and without a value behind it if it is not of "
+    "twophase, and let nobody else write to the ledger."
+)
+"""What to do about a record of somebody else."""
 
 
 @dataclass(frozen=True)
@@ -89,7 +94,6 @@ def decoded(data: bytes, where: str) -> Record:
         raise StopJobError(
             f"The record at {where} of the ledger is damaged ({error}): somebody else has written "
             "to it.",
-            remedy="find out who; write a record with the same key and without a value behind it "
-            "if it is not of twophase, and let nobody else write to the ledger.",
+            remedy=FOREIGN_RECORD,
         ) from error
     return found

@@ -117,7 +117,7 @@ def check_staging(brokers: Brokers, name: str, replicas: int) -> None:
         replicas: how many the topic of the rows has that has most.
 
     Raises:
-        PreflightError: it does not keep what is written to it.
+        PreflightError: it does not keep what is written to it, or its settings cannot be read.
     """
     if brokers.topic(name) is None:
         return
@@ -128,7 +128,14 @@ def check_staging(brokers: Brokers, name: str, replicas: int) -> None:
             "with fewer brokers. kafka-reassign-partitions.sh adds replicas.",
             *(name, own, replicas),
         )
-    if problems := _problems(brokers.settings(name)[name], own):
+    settings = brokers.settings(name)[name]
+    if _POLICY not in settings:
+        raise PreflightError(
+            f"The settings of topic {name!r} cannot be read, and it may not keep rows until they "
+            "are decided.",
+            remedy="give the account the right to DESCRIBE_CONFIGS of it.",
+        )
+    if problems := _problems(settings, own):
         changes = ",".join(f"{setting}={value}" for setting, value in _settings(own).items())
         raise PreflightError(
             f"Topic {name!r} cannot keep rows until they are decided: {'; '.join(problems)}.",
@@ -144,8 +151,6 @@ def _settings(replicas: int) -> dict[str, str]:
 
 
 def _problems(settings: Mapping[str, str], replicas: int) -> list[str]:
-    if _POLICY not in settings:
-        return ["its settings cannot be read: the account has no right to DESCRIBE_CONFIGS of it"]
     problems = [
         f"its {name} is {settings[name]} and not {value}"
         for name, value in _KEPT.items()

@@ -136,7 +136,7 @@ class TaskWriter(SinkWriter):
             return RejectedRowsError(
                 text,
                 remedy="correct or filter these rows before the sink, or let the topic take them "
-                "(max.message.bytes).",
+                "(max.message.bytes; this sink writes records of 1,000,000 bytes at most).",
                 fingerprint=error.name(),
             )
         return DeclinedError(

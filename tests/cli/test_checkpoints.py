@@ -266,14 +266,18 @@ def test_a_folder_that_is_not_there_is_not_made(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("content", [None, "log", "chk", "events"])
 @pytest.mark.parametrize("options", [[], ["--history"]])
-def test_a_folder_of_no_job_is_refused(
-    tmp_path: Path, content: str | None, options: list[str]
+def test_a_folder_of_no_job_is_refused_and_that_of_the_job_is_shown(
+    tmp_path: Path, content: str | None, options: list[str], job_folder: JobFolder
 ) -> None:
+    folder = tmp_path / "another"
+    folder.mkdir()
     if content is not None:
-        (tmp_path / content).mkdir()
-    result = show(tmp_path, *options)
+        (folder / content).mkdir()
+    result = show(folder, *options)
     assert result.exit_code == 2
     assert "is not the folder of a job. [ConfigError]" in result.stderr
+    assert "Next: name the job's checkpointLocation." in result.stderr
+    assert show(job_folder.root, *options).exit_code == 0
 
 
 def test_a_damaged_log_record_is_named(job_folder: JobFolder) -> None:

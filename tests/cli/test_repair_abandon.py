@@ -102,6 +102,8 @@ def test_the_folder_in_which_it_has_begun_can_be_another_one(world: FileWorld) -
     code, output = world.give_up(*REASON, folder="again")
     assert code == 3
     assert f"--begun-in {world.root / 'again'}" in output
+    code, refused = world.give_up(*REASON, "--begun-in", str(world.root / "nowhere"))
+    assert (code, "Next: name the checkpointLocation that the restore" in refused) == (2, True)
     code, output = world.give_up(*REASON, "--begun-in", str(world.root / "again"))
     assert code == 0, output
     world.drive(5)

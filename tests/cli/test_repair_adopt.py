@@ -84,7 +84,7 @@ class Files:
         (self.folder / "log").rename(self.folder / "log.damaged")
         return driver
 
-    def adopt(self, *arguments: str, **options: str) -> tuple[int, str]:
+    def adopt(self, *arguments: str, job_name: str = JOB, **options: str) -> tuple[int, str]:
         """Exit code and output of the command, said yes to."""
         sinks = {
             name: {"type": "file", "options": {"path": str(self.root / name), "format": "json"}}
@@ -92,7 +92,7 @@ class Files:
         }
         source = {"format": "twophase-kafka", "schema": "id long", "options": options}
         job = {
-            "name": JOB,
+            "name": job_name,
             "source": source,
             "sinks": sinks,
             "options": {"checkpointLocation": str(self.folder)},
@@ -217,6 +217,7 @@ def test_lineages_whose_order_nothing_tells_are_all_named(files: Files) -> None:
         0,
         True,
     ), adopted
+    assert "Next: make sure that checkpointLocation names the newest folder" in refused
     repair = JobLog(LocalStorage(files.folder), JOB).read().repairs[-1]
     assert isinstance(repair, Adoption)
     assert repair.starting == (StartingOffsets("kafka", '{"orders":{"0":20}}'),)
@@ -256,8 +257,46 @@ def test_targets_without_rows_are_not_said_to_have_some(
     assert (found, says in output.replace("\n", " ")) == (code, True), output
     assert "several lineages" not in output
     assert "have rows of this job" not in output
-    if before is fence:
-        files.driver().recover().run(0)
+    if before is pre_commit:
+        assert "Next: set startingOffsets of every source to where the job began" in output
+        began = '{"orders":{"0":0}}'
+        code, output = files.adopt("--from-starting-offsets", startingOffsets=began)
+        assert code == 0, output
+    files.driver().recover().run(0)
+    assert (files.rows("facts"), files.rows("lake")) == (10, 10)
+
+
+def test_where_nothing_tells_the_end_the_offsets_that_the_operator_has_found_are_taken(
+    files: Files,
+) -> None:
+    files.driver().recover().run(0)
+    shutil.rmtree(files.folder)
+    code, output = files.adopt()
+    assert (code, "tells where the newest of them were read" in " ".join(output.split())) == (
+        2,
+        True,
+    ), output
+    assert "Next: find out up to which offsets the targets have the records" in output
+    found = '{"orders":{"0":10}}'
+    code, output = files.adopt("--from-starting-offsets", startingOffsets=found)
+    assert code == 0, output
+    files.driver().recover().run(0)  # of the new lineage
+    assert (files.rows("facts"), files.rows("lake")) == (20, 20)
+
+
+def test_the_folder_of_another_job_is_refused_until_the_file_names_its_own(files: Files) -> None:
+    driver = files.in_commit()
+    (files.folder / "log.damaged").rename(files.folder / "log")
+    code, output = files.adopt(job_name="customers")
+    assert (code, f"is the folder of job {JOB!r}, not of 'customers'" in output) == (2, True), (
+        output
+    )
+    assert "Next: correct job.yaml." in output
+    (files.folder / "log").rename(files.folder / "log.damaged")
+    code, output = files.adopt()
+    assert code == 0, output
+    assert files.driver().recover().coordinator.lineage.start == offsets(1).end
+    assert driver.sinks
 
 
 @pytest.mark.parametrize("offsets", ["latest", '{"orders":{"0":-1}}'])

@@ -276,11 +276,20 @@ def test_a_half_filled_maven_folder_of_the_user_is_not_looked_into(
     assert command.ids() == list(range(20))
 
 
-def test_spark_that_does_not_start_is_a_twophase_error(files: Command) -> None:
-    job = yaml.safe_load((files.root / "job.yaml").read_text())
-    job["spark"]["conf"]["spark.driver.memory"] = "1x"
-    (files.root / "job.yaml").write_text(yaml.safe_dump(job))
-    code, _, err = files.run()
-    assert code == 2
-    assert "Error: Spark failed to start: " in err
-    assert "[PreflightError]" in err
+def test_spark_that_does_not_start_is_a_twophase_error_and_both_remedies_help(
+    files: Command,
+) -> None:
+    right = (files.root / "job.yaml").read_text()
+    wrong = yaml.safe_load(right)
+    wrong["spark"]["conf"]["spark.driver.memory"] = "1x"
+    (files.root / "job.yaml").write_text(yaml.safe_dump(wrong))
+    no_java = {"JAVA_HOME": "/nowhere", "PATH": "/nowhere"}
+    for environment in ({}, no_java):
+        code, _, err = files.run("--available-now", **environment)
+        assert code == 2, err
+        assert "Error: Spark failed to start: " in err
+        assert "[PreflightError]" in err
+        assert "Next: check that Java 17 or 21 is on the PATH, and the spark section of" in err
+        (files.root / "job.yaml").write_text(right)
+    code, _, err = files.run("--available-now")
+    assert (code, files.ids()) == (0, [*range(20)]), err

@@ -38,6 +38,13 @@ def chk(folder: Path) -> Path:
     return path
 
 
+def listed_in(folder: Path, state: str) -> list[str]:
+    """The checkpoints of a job's folder as `twophase checkpoints` lists them."""
+    result = CliRunner().invoke(main, ["checkpoints", str(folder), "--json"])
+    entries = json.loads(result.stdout)["checkpoints"]
+    return [entry["path"] for entry in entries if entry["state"] == state]
+
+
 @pytest.mark.parametrize("which", ["the job's folder", "the checkpoint's"])
 def test_every_state_is_printed(folder: Path, which: str) -> None:
     before = snapshot(folder)
@@ -75,7 +82,10 @@ def test_an_operator_that_is_not_there_is_named_with_those_that_are(folder: Path
     result = read(folder, "--operator", "other")
     assert result.exit_code == 2
     assert "no state of operator 'other'" in result.stderr
-    assert "kafka, rules" in result.stderr
+    _, _, named = result.stderr.partition("Next: leave out --operator, or name one of: ")
+    for operator in named.strip().removesuffix(".").split(", "):
+        assert read(folder, "--operator", operator).exit_code == 0
+    assert read(folder).exit_code == 0
 
 
 def test_the_export_has_one_row_for_each_entry(folder: Path, tmp_path: Path) -> None:
@@ -100,7 +110,11 @@ def test_an_existing_file_is_not_replaced(folder: Path, tmp_path: Path) -> None:
     assert result.exit_code == 2
     assert "Cannot write" in result.stderr
     assert ": File exists" in result.stderr
+    assert "Next: name a new file for --output." in result.stderr
     assert output.read_text() == "mine"
+    new = tmp_path / "new.parquet"
+    assert read(folder, "--output", new).exit_code == 0
+    assert pq.read_table(new).num_rows > 0
 
 
 @pytest.mark.parametrize(
@@ -130,6 +144,9 @@ def test_what_cannot_be_read_is_named(folder: Path, damage: str, code: int, text
     result = read(path)
     assert result.exit_code == code, result.output
     assert text in " ".join(result.stderr.split())
+    if damage == "path":
+        assert "Next: `twophase checkpoints FOLDER` lists the decided" in result.stderr
+        assert [read(listed).exit_code for listed in listed_in(folder, "committed")] == [0]
 
 
 def test_a_subsumed_checkpoint_is_named(job_folder: JobFolder) -> None:
@@ -139,6 +156,8 @@ def test_a_subsumed_checkpoint_is_named(job_folder: JobFolder) -> None:
     result = read(first)
     assert result.exit_code == 2
     assert "newer checkpoints subsumed it" in result.stderr
+    assert "Next: `twophase checkpoints FOLDER` lists the retained" in result.stderr
+    assert [read(kept).exit_code for kept in listed_in(job_folder.root, "committed")] == [0]
 
 
 def test_a_value_of_an_own_serializer_is_shown_as_bytes(job_folder: JobFolder) -> None:

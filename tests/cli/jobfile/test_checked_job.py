@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import ctypes
+import subprocess
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -9,9 +12,11 @@ import pytest
 import yaml
 from click.testing import CliRunner, Result
 
+from tests.cli.test_docs import rows
 from twophase.cli import run as run_module
 from twophase.cli.main import main
 
+_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE = 24, 1
 GOOD: dict[str, Any] = {
     "name": "orders",
     "source": {
@@ -82,6 +87,21 @@ def test_each_mistake_alone_is_one_error(tmp_path: Path, mistake: str) -> None:
     result = command(tmp_path, "check", job={**GOOD, **change})
     assert (result.exit_code, result.stderr.count("Error: ")) == (2, 1)
     assert text in result.stderr
+    assert command(tmp_path, "check", job=GOOD).exit_code == 0
+
+
+def test_a_mistake_without_a_remedy_of_its_own_is_corrected_by_the_page_of_all_keys(
+    tmp_path: Path,
+) -> None:
+    query = "select * from source"
+    result = command(tmp_path, "check", job={**GOOD, "query": query})
+    assert "Next: correct job.yaml; docs/cli.md lists every key." in result.stderr
+    listed = rows("cli.md", "key")
+    assert "query" not in listed
+    [key] = [
+        key for key, [what] in listed.items() if what.startswith("a query over the view `source`")
+    ]
+    assert command(tmp_path, "check", job={**GOOD, key: query}).exit_code == 0
 
 
 def test_a_sound_file_has_none(tmp_path: Path) -> None:
@@ -100,8 +120,13 @@ def test_a_source_that_needs_a_schema_says_so_before_spark_starts(tmp_path: Path
     source = {name: value for name, value in GOOD["source"].items() if name != "schema"}
     result = command(tmp_path, "run", job={**GOOD, "source": source})
     assert result.exit_code == 2
-    assert "has no columns of its own with these options" in " ".join(result.stderr.split())
-    assert 'schema: "id long, amount double"' in result.stderr
+    said = " ".join(result.stderr.split())
+    assert "has no columns of its own with these options" in said
+    _, _, given = said.partition("Next: give them: `")
+    source |= yaml.safe_load(given.partition("`")[0])
+    assert source["schema"] == "id long, amount double"
+    result = command(tmp_path, "check", job={**GOOD, "source": source})
+    assert result.exit_code == 0, result.stderr
 
 
 def test_the_folder_of_a_query_is_refused_before_spark_starts(tmp_path: Path) -> None:
@@ -155,6 +180,10 @@ def job_with_folders(folder: Path, given: dict[str, str]) -> dict[str, Any]:
     (folder / "real").mkdir()
     (folder / "link").symlink_to(folder / "real")
     (folder / "broken").symlink_to(folder / "nowhere")
+    return job_in_folders(folder, given)
+
+
+def job_in_folders(folder: Path, given: dict[str, str]) -> dict[str, Any]:
     named = {"a": "{here}/a", "b": "{here}/b", "chk": "{here}/chk"} | given
     found = {key: text.replace("{here}", str(folder)) for key, text in named.items()}
     sinks = {name: {"type": "file", "options": {"path": found[name]}} for name in ("a", "b")}
@@ -171,6 +200,71 @@ def test_a_folder_has_its_answer_before_spark_starts(tmp_path: Path, case: str) 
     assert text in said
     assert "The job name 'or ders' is not allowed" in said
     assert not (tmp_path / "chk").exists()
+
+
+FOLLOWED: dict[str, tuple[dict[str, str], str, dict[str, str]]] = {
+    "a file": ({"chk": "{here}/file"}, "name a folder.", {"chk": "{here}/real"}),
+    "a link": ({"chk": "{here}/link"}, "name a folder.", {"chk": "{here}/real"}),
+    "in a file": ({"chk": "{here}/file/c"}, "name another folder.", {"chk": "{here}/c"}),
+    "a tilde": ({"chk": "~/chk"}, "write the whole path.", {"chk": "{here}/chk"}),
+    "relative": (
+        {"a": "tables/a"},
+        "write the whole path: {here}/tables/a",
+        {"a": "{here}/tables/a"},
+    ),
+    "inside": (
+        {"a": "{here}/t", "b": "{here}/t/u"},
+        "give each a folder of its own, beside the other.",
+        {"a": "{here}/t", "b": "{here}/u"},
+    ),
+}
+
+
+@pytest.mark.parametrize("case", FOLLOWED)
+def test_what_is_told_of_a_folder_leads_to_the_start_of_spark(
+    tmp_path: Path, case: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    given, remedy, followed = FOLLOWED[case]
+    refused = command(tmp_path, "run", job=job_with_folders(tmp_path, given))
+    said = "".join(refused.stderr.split())
+    assert said.endswith(f"Next: {remedy}".replace("{here}", str(tmp_path)).replace(" ", ""))
+    assert "Spark was started" not in refused.stderr
+    result = command(tmp_path, "run", job=job_in_folders(tmp_path, followed))
+    assert "Spark was started" in result.stderr
+
+
+def test_a_folder_that_the_account_may_not_write_is_taken_once_it_may(tmp_path: Path) -> None:
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0o555)
+    (tmp_path / "job.yaml").write_text(
+        yaml.safe_dump(job_in_folders(tmp_path, {"chk": "{here}/closed/chk"}))
+    )
+    assert f"Next: give the account of the job the right to write in {closed}." in loaded(tmp_path)
+    closed.chmod(0o755)
+    assert loaded(tmp_path) == ""
+
+
+def loaded(folder: Path) -> str:
+    """The error of a job file that is loaded where root may not write everywhere."""
+    code = (
+        "import sys; from pathlib import Path; from twophase.cli.jobfile.checked_job import "
+        "load_job; load_job(Path(sys.argv[1]), {})"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code, str(folder / "job.yaml")],
+        capture_output=True,
+        text=True,
+        check=False,
+        preexec_fn=without_override,
+    )
+    assert bool(done.returncode) is bool(done.stderr)
+    return done.stderr
+
+
+def without_override() -> None:
+    """Drop root's right to write what its rights forbid (capabilities(7), CAP_DAC_OVERRIDE)."""
+    ctypes.CDLL(None).prctl(_PR_CAPBSET_DROP, _CAP_DAC_OVERRIDE, 0, 0, 0)
 
 
 SOUND: dict[str, dict[str, str]] = {

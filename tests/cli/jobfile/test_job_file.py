@@ -239,10 +239,62 @@ def test_an_error_names_the_file_the_key_and_what_to_do(
     assert remedy in caught.value.remedy
 
 
+OTHER_THAN_SOURCE = {"source": None, "sql": "select 1"}
+FOLLOWED: list[tuple[dict[str, Any], str, dict[str, Any]]] = [
+    (
+        {"sinks": ["a"]},
+        "write KEY: VALUE lines, indented below it.",
+        {"sinks": {"a": {"type": "a"}}},
+    ),
+    (
+        {"source": {"format": "json", "options": {"path": ["a"]}}},
+        "give a single value; quote it if in doubt.",
+        {"source": {"format": "json", "options": {"path": "a"}}},
+    ),
+    (
+        {"spark": {"conf": {"spark.x": None}}},
+        "give a single value; quote it if in doubt.",
+        {"spark": {"conf": {"spark.x": ""}}},
+    ),
+    ({"spark": {"conf": {1: "a"}}}, "quote it: '1'.", {"spark": {"conf": {"1": "a"}}}),
+    (
+        {**OTHER_THAN_SOURCE, "sources": {"a b": {"format": "rate"}}},
+        "use letters, digits and '_', and begin with a letter or '_'.",
+        {**OTHER_THAN_SOURCE, "sources": {"_a1": {"format": "rate"}}},
+    ),
+    ({"sinks": {}}, "name at least one sink.", {"sinks": {"a": {"type": "a"}}}),
+    (
+        {"source": None},
+        "write `source:` for a single source, or `sources:` with a name for each.",
+        {"source": {"format": "rate"}},
+    ),
+    (
+        {"source": None, "sources": {"a": {"format": "rate"}}},
+        "add `sql:` with a query over these names.",
+        {"source": None, "sources": {"a": {"format": "rate"}}, "sql": "SELECT * FROM a"},
+    ),
+]
+
+
+@pytest.mark.parametrize(("change", "remedy", "followed"), FOLLOWED)
+def test_a_remedy_that_is_followed_leads_on(
+    path: Path, change: dict[str, Any], remedy: str, followed: dict[str, Any]
+) -> None:
+    with pytest.raises(ConfigError) as caught:
+        load(path, change)
+    assert caught.value.remedy == remedy
+    load(path, followed)
+
+
 def test_two_answers_to_when_are_refused(path: Path) -> None:
     options = {"checkpointLocation": "/c", "checkpoint.interval": "5 s"}
-    with pytest.raises(ConfigError, match=r"both trigger and options\.checkpoint\.interval"):
-        load(path, {"options": options, "trigger": {"processingTime": "1 s"}})
+    trigger = {"processingTime": "1 s"}
+    found = r"both trigger and options\.checkpoint\.interval"
+    with pytest.raises(ConfigError, match=found) as caught:
+        load(path, {"options": options, "trigger": trigger})
+    assert caught.value.remedy == "keep one of the two."
+    load(path, {"options": options})
+    load(path, {"trigger": trigger})
 
 
 def test_a_value_that_may_be_a_secret_is_not_repeated(path: Path) -> None:
@@ -261,8 +313,13 @@ def test_a_value_that_may_be_a_secret_is_not_repeated(path: Path) -> None:
 
 
 def test_a_key_given_twice_is_refused_with_its_place(path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"line 2, column 1: the key 'name' is given twice"):
-        load(path, "name: a\nname: b\n")
+    twice = f"name: a\nname: b\n{yaml.safe_dump({**MINIMAL, 'name': 'c'})}".replace("name: c\n", "")
+    with pytest.raises(
+        ConfigError, match=r"line 2, column 1: the key 'name' is given twice"
+    ) as caught:
+        load(path, twice)
+    assert caught.value.remedy == "correct it there."
+    assert load(path, twice.replace("name: a\n", "")).name == "b"
 
 
 def test_merged_keys_may_be_overridden(path: Path) -> None:
@@ -289,12 +346,30 @@ def test_other_files_are_refused_by_name(path: Path, content: bytes) -> None:
         load_job_file(path, {})
 
 
+@pytest.mark.parametrize(("left", "right"), [("[", "]"), ("{a: ", "}")])
+def test_a_file_that_is_too_deep_to_parse_is_simplified(path: Path, left: str, right: str) -> None:
+    rest = yaml.safe_dump({key: MINIMAL[key] for key in MINIMAL if key != "sinks"})
+
+    def sinks(depth: int) -> str:
+        return f"{rest}sinks: {{facts: {{type: a, options: {{x: {left * depth}{right * depth}}}}}}}"
+
+    with pytest.raises(ConfigError, match=r"Cannot parse .*job\.yaml: RecursionError") as caught:
+        load(path, sinks(5_000))
+    assert caught.value.remedy == "simplify it."
+    load(path, sinks(5))
+
+
 def test_a_missing_file_is_named(path: Path) -> None:
-    with pytest.raises(ConfigError, match=r"Cannot read .*job\.yaml: No such file"):
+    with pytest.raises(ConfigError, match=r"Cannot read .*job\.yaml: No such file") as caught:
         load_job_file(path, {})
+    assert caught.value.remedy == "name a file that exists."
+    load(path)
 
 
 def test_a_huge_file_is_not_parsed(path: Path) -> None:
-    path.write_bytes(b"#" * 2_000_000)
-    with pytest.raises(ConfigError, match="larger than"):
-        load_job_file(path, {})
+    huge = path.with_name("input.json")
+    huge.write_bytes(b"#" * 2_000_000)
+    with pytest.raises(ConfigError, match="larger than") as caught:
+        load_job_file(huge, {})
+    assert caught.value.remedy == "name a job file."
+    load(path)

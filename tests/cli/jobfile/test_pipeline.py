@@ -123,6 +123,14 @@ def test_what_spark_refuses_is_named(pipeline: Pipeline, change: dict[str, Any],
     assert "\n" not in str(caught.value)
 
 
+def test_a_job_that_spark_refuses_runs_once_its_file_is_corrected(pipeline: Pipeline) -> None:
+    with pytest.raises(ConfigError, match="Spark rejects it") as caught:
+        pipeline.run(sql="select nothing from source")
+    assert caught.value.remedy == "correct job.yaml."
+    pipeline.run(sql="select id from source")
+    assert pipeline.rows("facts") == [(number,) for number in range(10)]
+
+
 class Unreachable(OpenFolderSink):
     """Is down when it is to commit."""
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+from importlib import invalidate_caches
 from importlib.metadata import EntryPoint
 from pathlib import Path
 from typing import Any
@@ -100,6 +101,8 @@ def test_an_error_names_the_sink_and_what_to_do(
     assert caught.value.what.startswith("job.yaml: sinks.facts: ")
     assert what in caught.value.what
     assert remedy in caught.value.remedy
+    if remedy in ("ArrowSink", "module:Class"):
+        make(tmp_path, FOLDER, path=str(tmp_path / "t"))
 
 
 BROKEN: dict[str, tuple[str, str, str]] = {
@@ -149,6 +152,8 @@ def test_a_broken_module_is_named_with_its_file_and_line(tmp_path: Path, name: s
     assert (f"({tmp_path / module}.py, {line})" if line else "") in caught.value.what
     assert caught.value.remedy
     assert caught.value.exit_code == 2
+    if caught.value.remedy == "name a subclass of twophase.ArrowSink.":
+        make(tmp_path, FOLDER, path=str(tmp_path / "t"))
 
 
 def test_a_broken_module_that_a_module_imports_is_named_itself(tmp_path: Path) -> None:
@@ -157,6 +162,14 @@ def test_a_broken_module_that_a_module_imports_is_named_itself(tmp_path: Path) -
     with pytest.raises(ConfigError, match=r"helper_of_a_sink\.py, line 3\)") as caught:
         make(tmp_path, "sink_with_a_helper:MySink")
     assert caught.value.remedy == "correct it there."
+    (tmp_path / "helper_of_a_sink.py").write_text("from harness.folder_sink import FolderSink\n")
+    (tmp_path / "sink_with_a_helper.py").write_text(
+        "from helper_of_a_sink import FolderSink as MySink\n"
+    )
+    invalidate_caches()
+    assert isinstance(
+        make(tmp_path, "sink_with_a_helper:MySink", path=str(tmp_path / "t")), FolderSink
+    )
 
 
 def test_a_broken_package_is_named_with_its_line(
@@ -217,8 +230,9 @@ def test_two_sinks_that_ask_for_different_things_need_a_word_from_the_user(tmp_p
     with pytest.raises(
         ConfigError,
         match=r"sinks\.Two needs spark\.jars\.packages=a:two:1, another sink needs a:one:1",
-    ):
+    ) as caught:
         conf(tmp_path, ["One", "Two"])
+    assert caught.value.remedy == "set spark.conf.spark.jars.packages to what serves both."
     assert (
         conf(tmp_path, ["One", "Two"], **{"spark.jars.packages": "both"})["spark.jars.packages"]
         == "both"

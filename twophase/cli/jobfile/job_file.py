@@ -216,7 +216,7 @@ def _options(
     if raw.get("trigger") is not None and checked is not None and checked.interval_s is not None:
         mistakes.add(
             "both trigger and options.checkpoint.interval set when a checkpoint begins.",
-            "keep one of the two.",
+            remedy="keep one of the two.",
         )
     return options
 
@@ -232,7 +232,7 @@ def _sources(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SourceS
     if (one is None) == (several is None):
         mistakes.add(
             f"give either source or sources, not {'neither' if one is None else 'both'}.",
-            "write `source:` for a single source, or `sources:` with a name for each.",
+            remedy="write `source:` for a single source, or `sources:` with a name for each.",
         )
     if several is None:
         listed = {} if one is None else {_DEFAULT_VIEW: one}
@@ -245,7 +245,7 @@ def _sources(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SourceS
         if one is None and listed and raw.get("sql") is None:
             mistakes.add(
                 f"sources needs sql, a query that combines {', '.join(listed)}.",
-                "add `sql:` with a query over these names.",
+                remedy="add `sql:` with a query over these names.",
             )
     return _sections(mistakes, places, listed, _source)
 
@@ -264,7 +264,7 @@ def _sinks(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SinkSecti
         return {}
     listed = mistakes.note(lambda: _mapping(f"{where}: sinks", raw["sinks"]))
     if listed == {}:
-        mistakes.add("sinks is empty.", "name at least one sink.")
+        mistakes.add("sinks is empty.", remedy="name at least one sink.")
     for name in listed or {}:
         mistakes.note(partial(check_name, "sink", name), where)
     places = {name: f"{where}: sinks.{name}" for name in listed or {}}

@@ -36,7 +36,7 @@ class Mistakes:
             self._found.append(ConfigError(f"{prefix}{error.what}", remedy=remedy))
             return None
 
-    def add(self, what: str, remedy: str) -> None:
+    def add(self, what: str, *, remedy: str) -> None:
         """Keep a mistake in a part of the file."""
         self._found.append(ConfigError(f"{self.where}: {what}", remedy=remedy))
 

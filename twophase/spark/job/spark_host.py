@@ -17,7 +17,7 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.host import Handle, Plan
 from twophase.engine.restart import waits_of
-from twophase.errors import ConfigError, SparkLostError, StopJobError, carried
+from twophase.errors import ConfigError, SparkLostError, StopJobError, TwoPhaseError, carried
 from twophase.events import GroupOffsetsDelayed, Observer, Observers, SinksChained
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.abandoned_folders import delete_abandoned
@@ -225,6 +225,8 @@ class SparkHost:
         job = self._description
         try:
             return job.sinks[sink].rows(job.frame)
+        except TwoPhaseError:
+            raise
         except Exception as error:
             raise ConfigError(
                 f"Job {job.name!r}: the columns for sink {sink!r} cannot be known: {error}."

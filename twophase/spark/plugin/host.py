@@ -29,8 +29,8 @@ from twophase.state.journal.history import History
 
 _REMEDY = (
     "restore what Spark has in the query's checkpointLocation as it was after the newest "
-    "checkpoint, and leave `twophase` in it as it is; this form has no restore. A query that has run without twophase until now needs "
-    "a new checkpointLocation."
+    "checkpoint, and leave `twophase` in it as it is; this form has no restore. A query that has "
+    "run without twophase until now needs a new checkpointLocation."
 )
 
 
@@ -95,8 +95,8 @@ class QueryBeginning:
             raise ConfigError(
                 f"Job {description.job!r}: its log was adopted from the target, which holds "
                 "nothing of the state that the query keeps in Spark. Nothing was written.",
-                remedy="restore the query's checkpointLocation from one backup, and start it: it goes "
-                "on, or its error says how. Or begin under another name in another "
+                remedy="restore the query's checkpointLocation from one backup, and start it: it "
+                "goes on, or its error says how. Or begin under another name in another "
                 "checkpointLocation.",
             )
 
