@@ -36,10 +36,13 @@ def ends_after(driver: Driver, *fingerprints: str) -> int | None:
     return None
 
 
-def test_the_same_failure_so_many_times_in_a_row_ends_the_job(
+def test_the_same_failure_so_many_times_in_a_row_ends_the_job(driver: Driver) -> None:
+    assert ends_after(driver, *["1467"] * MANY) == SAME_FAILURES
+
+
+def test_a_job_that_ended_by_a_failure_goes_on_when_its_cause_is_removed(
     driver: Driver, another: Callable[..., Driver], targets: dict[str, MemoryTarget]
 ) -> None:
-    """A start goes on when its cause is removed, as the error says."""
     assert ends_after(driver, *["1467"] * MANY) == SAME_FAILURES
     another().recover().run(0)
     assert visible(targets["facts"]) == list(range(10))
