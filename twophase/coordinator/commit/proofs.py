@@ -125,6 +125,11 @@ class Proofs:
             history: the history of its target.
         """
         newest = history.committed.get(proof.lineage)
+        accept = (
+            " If it is the same target, or a copy of it, and what it lacks is gone for good, go on "
+            "without it: twophase repair accept-loss JOB.yaml "
+            f"--checkpoint {proof.checkpoint} --sink {proof.sink}"
+        )
         return TargetChangedError(
             f"Job {self._job!r}: checkpoint {proof.checkpoint} of lineage "
             f"{proof.lineage} is committed, and sink {proof.sink!r} ({sink.target()}) knows "
@@ -132,10 +137,8 @@ class Proofs:
             f"restored from a backup, or is not {proof.target}. {self.gap(proof, history)}",
             remedy="restore the target to its previous state. "
             "To use a different target from here on, begin there with restore.path; in the plugin "
-            "form, with another name and checkpointLocation. If it is the same target, or a copy "
-            "of it, and what it lacks is gone for good, go on without it: "
-            "twophase repair accept-loss JOB.yaml --checkpoint "
-            f"{proof.checkpoint} --sink {proof.sink}",
+            "form, with another name and checkpointLocation."
+            f"{accept if may_be_the_same(proof, sink, history) else ''}",
         )
 
     def gap(self, proof: Proof, history: SinkHistory) -> str:
@@ -226,3 +229,12 @@ def _span(proof: Proof, memory: SinkHistory) -> str:
 def knows(history: SinkHistory, of: Proof | SinkDecision) -> bool:
     """Return whether a target with this history has proof of the checkpoint."""
     return history.committed.get(of.lineage, -1) >= of.checkpoint
+
+
+def may_be_the_same(proof: Proof, sink: OpenSink, history: SinkHistory) -> bool:
+    """Return whether a target that lacks a proof may be the one that had it, from a backup.
+
+    One of another name that knows the job is the same on another server; one that does not is a
+    new one, and lacks nothing.
+    """
+    return proof.target == sink.target() or bool(history.committed)

@@ -25,7 +25,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.sink import Sink, SinkHistory
 from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.commit.proofs import knows
+from twophase.coordinator.commit.proofs import knows, may_be_the_same
 from twophase.coordinator.recovery.plan import FolderBehind, Restore, RowsReturned, TargetLacks
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import (
@@ -248,15 +248,12 @@ class LossRepair:
             self._decision(self._context.history, checkpoint)
 
     def _gap(self, checkpoint: int, sink: str, remembered: SinkHistory) -> Proof | None:
-        """Return the proof of this checkpoint if the target must have it and lacks it.
-
-        A target of another name that knows the job is the same one, from a backup on another
-        server; one that does not is a new one, and lacks nothing.
-        """
+        """Return the proof of this checkpoint if the target must have it and lacks it."""
         context = self._context
         for expected in [proof for proof in context.proofs.committed() if proof.sink == sink]:
-            is_same = expected.target == context.sinks[sink].target() or remembered.committed
-            if expected.checkpoint != checkpoint or not is_same:
+            if expected.checkpoint != checkpoint:
+                continue
+            if not may_be_the_same(expected, context.sinks[sink], remembered):
                 continue
             # The log was read after the target was asked: a driver may have committed in between.
             if not knows(remembered, expected) and not knows(
