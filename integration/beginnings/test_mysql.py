@@ -13,13 +13,17 @@ from pathlib import Path
 
 import pytest
 
+from harness.memory_driver import JOB
 from harness.savepoint_world import killed, older, restoring
 from integration.mysql.sink_harness import DDL, TASK, MySqlHarness, Server, commit
 from integration.without_spark.test_old_savepoints import SqlWorld
 from twophase.errors import FencedError, RestoreRefusedError, StopJobError
 from twophase.ids import Attempt
+from twophase.operations.repair.abandon_rewind import RewindRepair
 from twophase.sinks.mysql import rewind as rewind_module
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
+from twophase.state.files.storage import LocalStorage
+from twophase.state.journal.log import JobLog
 from twophase.testing.harness import LINEAGE, transaction_id
 from twophase.testing.services import MySqlService
 
@@ -98,9 +102,14 @@ def test_a_trigger_does_not_run_unsaid(sink: OpenMySqlSink, harness: MySqlHarnes
         "VALUES (OLD.id)"
     )
     refused_whole(sink, harness, "note_gone")
-    harness.sql("DROP TRIGGER note_gone")
+    show, drop = re.findall(r"(?:SHOW CREATE|DROP) TRIGGER `\S+`\.`\w+`", refusal(sink))
+    kept = harness.sql(show)[0][2]
+    harness.sql(drop)
     rewound(sink, harness)
     assert harness.sql("SELECT * FROM gone") == []
+    harness.sql(kept)
+    harness.sql("DELETE FROM target WHERE id = 3")
+    assert harness.sql("SELECT * FROM gone") == [(3,)]
 
 
 def test_a_table_without_an_index_on_the_column_is_not_locked_whole(sql_server: Server) -> None:
@@ -349,5 +358,55 @@ class TestOfAJob:
         assert [len(ids) for ids in world.ids()] == [20, 26]
         with pytest.raises(StopJobError):
             world.drive(5)
+        context = world._driver("job", {}).coordinator.context
+        begun_in = JobLog(LocalStorage(world.root / "again"), JOB)
+        with pytest.raises(RestoreRefusedError, match="cannot be given up") as caught:
+            RewindRepair(context, begun_in).plan()
+        assert "start with the same restore.path and `restore.sink_ahead=rewind`" in (
+            caught.value.remedy
+        )
         world.drive(5, "again", **restoring(path, "rewind"))
         world.is_exact("again", 5)
+
+    def test_a_checkpoint_with_half_its_rows_is_not_kept_and_the_same_restore_goes_on(
+        self, world: SqlWorld
+    ) -> None:
+        world.drive(2)
+        path = world.make()
+        world.drive(3)
+        later = world.make("later")
+        world.drive(4)
+        world.tables["facts"].options["load_rows"] = 7
+        assert killed("M01@2", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+        assert [len(ids) for ids in world.ids()] == [26, 40]
+        with pytest.raises(RestoreRefusedError, match="which would be kept") as caught:
+            world.drive(5, "other", **restoring(later, "rewind"))
+        assert "the same restore.path and `restore.sink_ahead=rewind` as that one" in (
+            caught.value.remedy
+        )
+        world.drive(5, "again", **restoring(path, "rewind"))
+        world.is_exact("again", 5)
+
+    @pytest.mark.parametrize("way", ["newest", "fork"])
+    def test_tables_without_the_column_go_on_from_the_newest_checkpoint_or_as_a_fork(
+        self, world: SqlWorld, way: str
+    ) -> None:
+        """With the column from then on, a later restore takes back what has been written since."""
+        for table in world.tables.values():
+            table.options["checkpoint_column"] = None
+        path = older(world)
+        with pytest.raises(RestoreRefusedError, match="do not name their checkpoint") as caught:
+            world.drive(5, "again", **restoring(path, "rewind"))
+        assert "restore from the newest checkpoint, or fork" in caught.value.remedy
+        if way == "fork":
+            world.drive(5, "again", "orders-fork", **restoring(path, "fork"))
+            assert world.ids() == [sorted([*range(50), *range(20, 40)])] * 2
+            return
+        world.drive(4, "again", **restoring(world.make("newest"), "rewind"))
+        for table in world.tables.values():
+            table.options["checkpoint_column"] = COLUMN
+        world.drive(5, "again")
+        path = world.make("later", "again")
+        world.drive(6, "again")
+        world.drive(6, "third", **restoring(path, "rewind"))
+        world.is_exact("third", 6)

@@ -178,7 +178,12 @@ REFUSED: dict[str, tuple[Row, dict[str, str], str]] = {
         SMALLEST,
         "too large",
     ),
-    "a record over the client's limit": (row(value="x" * 1_000_000), {}, "too large"),
+    "a record over the broker's limit": (row(value="x" * 1_100_000), {}, "too large"),
+    "a record over the client's limit": (
+        row(value="x" * (17 << 20)),
+        {"max.message.bytes": str(20 << 20)},
+        "too large",
+    ),
     "no key for a compacted topic": (
         row(key=None),
         {"cleanup.policy": "compact"},

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
 from contextlib import ExitStack, closing
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pytest
+from kafka.admin import ConfigResource, ConfigResourceType
 
 from harness.memory_driver import Driver, completed_of, open_sinks, restoring
 from integration.kafka.topics import Topics
@@ -229,6 +231,26 @@ MURMUR2 = {
     "lkjh234lh9fiuh90y23oiuhsafujhadof229phr9h19h89h8": -58897971,
     "abc": 479470107,
 }
+
+
+@pytest.mark.parametrize("protocol", ["transaction", "staged"])
+@pytest.mark.parametrize("largest", [1_000, 20_000, 600_000])
+def test_rows_that_are_larger_together_than_a_topic_takes_are_written_in_parts(
+    topics: Topics, protocol: str, largest: int
+) -> None:
+    """The brokers count the bytes of a batch, which Kafka calls a message."""
+    harness = KafkaHarness(topics, protocol=protocol, format="raw")
+    resource = ConfigResource(
+        ConfigResourceType.TOPIC, harness.topic, {"max.message.bytes": str(largest)}
+    )
+    topics.admin.alter_configs([resource])
+    values = [os.urandom(min(largest // 3, 20_000)) for _ in range(200)]
+    with closing(harness.new_sink().open(SinkContext(JOB, SINK, RAW, parallelism=1))) as sink:
+        sink.fence(FIRST)
+        row = {"key": None, "headers": None, "partition": 0, "timestamp": None}
+        piece = written(sink, [row | {"value": value} for value in values], RAW)
+        assert committed(sink, piece) == Committed()
+    assert [one.value() for one in topics.records(harness.topic)] == values
 
 
 @pytest.mark.parametrize("protocol", ["transaction", "staged"])

@@ -104,6 +104,27 @@ def test_a_reply_to_a_writer(
     assert harness.ids() == [1]
 
 
+def test_what_a_trigger_lacks_is_named_and_the_job_goes_on_when_it_has_it(
+    harness: MySqlHarness, tmp_path: Path
+) -> None:
+    audit, auditor = f"{harness.database}_audit", f"{harness.database}@'%'"
+    harness.server.create_database(audit)
+    harness.sql(f"CREATE TABLE {audit}.seen (id BIGINT) ENGINE = InnoDB")
+    harness.sql(f"CREATE USER {auditor}")
+    harness.sql(f"GRANT TRIGGER, INSERT ON {harness.database}.* TO {auditor}")
+    harness.sql(
+        f"CREATE DEFINER = {auditor} TRIGGER audits BEFORE INSERT ON target FOR EACH ROW"
+        f" INSERT INTO {audit}.seen VALUES (1)"
+    )
+    error = MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run()
+    assert isinstance(error, RepeatedFailureError)
+    assert f"INSERT command denied to user '{harness.database}'@" in error.what
+    assert "change what the message names" in error.remedy
+    harness.sql(f"GRANT INSERT ON {audit}.seen TO {auditor}")
+    assert MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run() is None
+    assert harness.sql(f"SELECT id FROM {audit}.seen") == [(1,)]
+
+
 # -- tasks that wait for each other ----------------------------------------------------------------
 
 KEYED = pa.schema([("id", pa.int64()), ("v", pa.string()), ("p", pa.int64())])
@@ -499,6 +520,53 @@ def test_a_server_that_requires_tls_is_named(account: Account, tmp_path: Path) -
         assert "set tls" in error.remedy
         assert again is None
         assert account.harness.ids() == [1]
+
+
+def test_an_account_that_the_server_blocks_is_let_in_by_the_statement_that_its_message_names(
+    account: Account, tmp_path: Path
+) -> None:
+    server = account.harness.server
+    if not isinstance(server, MariaDbService):
+        pytest.skip("MySQL 8.0.12 blocks no account")
+    with changing(server, "max_password_errors", "1") as change:
+        change()
+        with pytest.raises(pymysql.OperationalError, match="1045"):
+            pymysql.connect(
+                host=server.host, port=server.port, user=account.name, password=OTHER_PASSWORD
+            )
+        error = MySqlJob(
+            account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options()
+        ).run()
+        assert isinstance(error, PreflightError), repr(error)
+        assert "(4150)" in error.what
+        assert "change what the message names" in error.remedy
+        [statement] = re.findall("unblock with 'ALTER USER / (.*)'", error.what)
+        account.sql(statement)
+        again = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+        assert again.run() is None
+    assert account.harness.ids() == [1]
+
+
+@pytest.mark.parametrize(
+    ("asked", "instead", "said"),
+    [
+        (rb"time_zone = '\+00:00'", b"time_zone = '+01:00'", "The session did not keep"),
+        (rb"CONNECTION_ID\(\), @@sql_mode", b"1, @@sql_mode", "A proxy answered"),
+    ],
+    ids=["settings", "pool"],
+)
+def test_a_proxy_that_answers_for_the_session_is_named_and_the_server_itself_is_taken(
+    harness: MySqlHarness, tmp_path: Path, asked: bytes, instead: bytes, said: str
+) -> None:
+    server = harness.server
+    with RewritingProxy(server.host, server.port, asked, instead) as proxy:
+        url = f"mysql://{server.user}@127.0.0.1:{proxy.port}/{harness.database}"
+        error = MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]], url=url).run()
+    assert isinstance(error, PreflightError), repr(error)
+    assert said in error.what
+    assert error.remedy.startswith("connect to the server itself")
+    assert MySqlJob(harness, tmp_path / "job", [[[{"id": 1}]]]).run() is None
+    assert harness.ids() == [1]
 
 
 def test_a_server_that_does_not_know_xa_is_named(harness: MySqlHarness, tmp_path: Path) -> None:

@@ -99,24 +99,33 @@ def test_without_the_column_it_is_refused_and_the_option_named(
 
 
 @pytest.mark.parametrize(
-    "change",
+    ("change", "restore"),
     [
-        "DELETE FROM target WHERE id = 7",
-        "INSERT INTO target SELECT 99, name, amount, twophase_checkpoint FROM target WHERE id = 7",
+        ("DELETE FROM target WHERE id = 7", "INSERT INTO target SELECT * FROM backup WHERE id = 7"),
+        (
+            f"INSERT INTO target SELECT 99, '', 1, {COLUMN} FROM backup WHERE id = 7",
+            "DELETE FROM target WHERE id = 99",
+        ),
     ],
     ids=["deleted", "added"],
 )
 def test_rows_that_others_have_changed_are_noticed_before_anything_is_removed(
-    harness: MySqlHarness, sink: OpenMySqlSink, change: str
+    harness: MySqlHarness, sink: OpenMySqlSink, change: str, restore: str
 ) -> None:
+    harness.sql("CREATE TABLE backup SELECT * FROM target")
     harness.sql(change)
     before = harness.ids()
-    refused(sink, 1, "checkpoint 3 of lineage")
+    error = refused(sink, 1, "checkpoint 3 of lineage")
+    assert error.remedy == "restore those rows, or fork."
     sink.fence(RESTORING)
     with pytest.raises(RestoreRefusedError):
         sink.rewind({LINEAGE: 1}, RESTORING)
     assert harness.ids() == before
     assert sink.history().committed == {LINEAGE: 3}
+    harness.sql(restore)
+    sink.check_rewind({LINEAGE: 1})
+    sink.rewind({LINEAGE: 1}, RESTORING)
+    assert harness.ids() == [0, 1, 2, 3]
 
 
 def test_rows_of_others_without_a_checkpoint_stay(

@@ -11,10 +11,12 @@ from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.chunks import size_of
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.rows import KafkaRecord
+from twophase.sinks.kafka.sender import QUEUE_BYTES
 from twophase.sinks.kafka.topics import target_topics
 
 _CLIENT_BYTES = 1_000_000
-"""librdkafka's message.max.bytes."""
+"""librdkafka's message.max.bytes, and its batch.size."""
+_MOST_BYTES = QUEUE_BYTES // 2
 _BATCH_BYTES = 128
 """What a batch of one record has besides its parts, at most."""
 _BYTES, _POLICY = "max.message.bytes", "cleanup.policy"
@@ -100,7 +102,7 @@ class TopicLimits:
             raise RejectedRowsError(
                 f"Row {number} of a task cannot be written to topic {self.topic!r}: {reason}.",
                 remedy="correct or filter these rows before the sink, or let the topic take them "
-                "(this sink writes records of 1,000,000 bytes at most).",
+                f"({_CLIENT_BYTES:,} bytes at most wait in a staging topic).",
             )
 
     def _refusal(self, record: KafkaRecord) -> str:
@@ -114,6 +116,21 @@ class TopicLimits:
             return ""
         ahead_ms = record.timestamp_ms - int(time.time() * 1000)
         return f"its timestamp is {ahead_ms} ms ahead ({_AHEAD})" * (ahead_ms > self.ahead_ms)
+
+
+def sizes_of(brokers: Brokers, options: KafkaSinkOptions) -> Mapping[str, int]:
+    """Return settings of librdkafka by which each topic takes its batches, and by which a record
+    may be as large as a topic takes it; those of librdkafka if the topics' settings are hidden.
+    """
+    settings = brokers.settings(*options.topics).values()
+    found = [int(one[_BYTES]) for one in settings if _BYTES in one]
+    if len(found) < len(settings):
+        return {}
+    largest = min(max(*found, _CLIENT_BYTES), _MOST_BYTES)
+    return {
+        "message.max.bytes": largest,
+        "batch.size": max(min(*found, _CLIENT_BYTES) - _BATCH_BYTES, 1),
+    }
 
 
 def limits_of(brokers: Brokers, options: KafkaSinkOptions) -> Mapping[str, TopicLimits]:

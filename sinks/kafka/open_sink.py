@@ -15,7 +15,7 @@ from twophase.ids import Attempt
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.committer import Committer
 from twophase.sinks.kafka.ledger import Ledger, Proofs, open_ledger
-from twophase.sinks.kafka.limits import limits_of
+from twophase.sinks.kafka.limits import limits_of, sizes_of
 from twophase.sinks.kafka.names import Owner, name_of, unfinished_piece
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import Mark
@@ -213,7 +213,8 @@ class OpenTransactionSink(OpenKafkaSink):
         """See `OpenArrowSink.writers`."""
         fence = self._made_ledger().fence(self._owner)
         others = other_ids(self._brokers, self._options)
-        return partial(KafkaWriter, self._options, self.target(), others, fence)
+        sizes = sizes_of(self._brokers, self._options)
+        return partial(KafkaWriter, self._options, self.target(), others, sizes, fence)
 
     def unfinished(self, pieces: Sequence[Committable]) -> Sequence[Committable]:
         """See `TellsUnfinished`: a piece without a record in the ledger."""

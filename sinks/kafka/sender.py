@@ -15,7 +15,7 @@ from twophase.kafka_client.connection import for_librdkafka
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.rows import KafkaRecord
 
-_QUEUE_KBYTES = 32 << 10
+QUEUE_BYTES = 32 << 20
 """What is held of records that are on their way; librdkafka's own limit is a gigabyte."""
 _QUEUE_FULL_POLL_S = 0.05
 _PATIENCE = 4
@@ -89,7 +89,7 @@ class Sender:
             "socket.timeout.ms": int(1000 * min(longest_s, options.request_timeout_s)),
             "message.timeout.ms": int(1000 * min(longest_s, _PATIENCE * options.request_timeout_s)),
             "linger.ms": 5,
-            "queue.buffering.max.kbytes": _QUEUE_KBYTES,
+            "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
             "compression.type": options.compression.value,
             "partitioner": "murmur2_random",  # as Java's clients, and so Spark's sink
             "delivery.report.only.error": each is None,

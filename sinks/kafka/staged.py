@@ -41,6 +41,7 @@ from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.chunks import Chunk, decoded
 from twophase.sinks.kafka.clients import UNCOMMITTED, RangeReader
 from twophase.sinks.kafka.ledger import FENCES, PROOFS, Ledger, Proofs
+from twophase.sinks.kafka.limits import sizes_of
 from twophase.sinks.kafka.names import Owner, copy_of
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.records import encoded
@@ -92,7 +93,8 @@ class StagedPieces:
         if why := what_is_lost(self._brokers, Place.of(piece)):
             rows = f"the rows of piece {name} are not in their staging topic any more"
             return self._proven(name, piece) or Lost(f"{rows}: {why}")
-        outcome = _copy(self._options, name, piece, lambda: self._look(name, piece))
+        sizes = sizes_of(self._brokers, self._options)
+        outcome = _copy(self._options, sizes, name, piece, lambda: self._look(name, piece))
         if outcome == Committed():
             return committed(self._brokers, copy_of(name))
         return outcome
@@ -188,6 +190,7 @@ class _NotWholeError(Exception):
 
 def _copy(
     options: KafkaSinkOptions,
+    sizes: Mapping[str, int],
     name: str,
     piece: Committable,
     look: Callable[[], CommitOutcome | None],
@@ -196,6 +199,7 @@ def _copy(
 
     Args:
         options: of the sink.
+        sizes: as `sizes_of` returns them.
         name: of the piece.
         piece: a staged one.
         look: step 4; returns what is known of the piece, None if it is to be copied.
@@ -208,7 +212,7 @@ def _copy(
         "transaction.timeout.ms": int(options.transaction_timeout_s * 1000),
     }
     try:
-        sender = Sender(options, settings)
+        sender = Sender(options, {**settings, **sizes})
         sender.begin()
         if (known := look()) is not None:
             return known

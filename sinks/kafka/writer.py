@@ -136,7 +136,8 @@ class TaskWriter(SinkWriter):
             return RejectedRowsError(
                 text,
                 remedy="correct or filter these rows before the sink, or let the topic take them "
-                "(max.message.bytes; this sink writes records of 1,000,000 bytes at most).",
+                "(max.message.bytes; up to 16 MiB, if the account has the right to "
+                "DESCRIBE_CONFIGS of it).",
                 fingerprint=error.name(),
             )
         return DeclinedError(
@@ -159,6 +160,7 @@ class KafkaWriter(TaskWriter):
         options: of the sink.
         target: `Sink.target`.
         others: the ids of the topics beside the sink's, as the driver has seen them before.
+        sizes: as `sizes_of` returns them.
         fence: as the driver has seen it.
         transaction: what the piece belongs to.
         subtask: the task attempt.
@@ -169,12 +171,14 @@ class KafkaWriter(TaskWriter):
         options: KafkaSinkOptions,
         target: str,
         others: TopicIds,
+        sizes: Mapping[str, int],
         fence: KnownFence,
         transaction: TransactionId,
         subtask: Subtask,
     ) -> None:
         super().__init__(options, target, fence, transaction, subtask)
         self._others = others
+        self._sizes = sizes
         self._until_s = 0
 
     def write(self, batch: pa.RecordBatch) -> None:
@@ -220,7 +224,7 @@ class KafkaWriter(TaskWriter):
         options = self._options
         timeout_ms = int(options.transaction_timeout_s * 1000)
         settings = {"transactional.id": self._name, "transaction.timeout.ms": timeout_ms}
-        sender = Sender(options, settings)
+        sender = Sender(options, {**settings, **self._sizes})
         sender.begin()
         self._until_s = int(time.time() + options.transaction_timeout_s)
         self._sender = sender

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from harness.certificate_authority import Authority as Pairs
 from tests.sinks.mysql.client.fake_server import Authority
 from twophase.kafka_client import connection, credentials
 from twophase.kafka_client.credentials import SecretError, check_secrets
@@ -49,8 +50,52 @@ def test_a_pair_that_stays_unfit_is_named(tmp_path: Path) -> None:
     options, certificate, key = with_pair(tmp_path)
     for file in (certificate, key):
         file.write_bytes(authority.server_file("app").read_bytes())
-    with pytest.raises(SecretError, match="does not go with"):
+    with pytest.raises(SecretError, match="does not go with") as caught:
         check_secrets(options)
+    assert "the certificate and the key of one pair, both as PEM" in caught.value.remedy
+    certificate.write_bytes(key.read_bytes())
+    check_secrets(options)
+
+
+def test_an_encrypted_key_is_read_when_its_password_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    options, certificate, key = with_pair(tmp_path)
+    Pairs.new("test authority").sign(certificate, key, "canary-key-1")
+    with pytest.raises(SecretError, match="is encrypted") as caught:
+        check_secrets(options)
+    assert caught.value.remedy == "name its password: kafka.ssl.key.password.env or .file."
+    names = {
+        "kafka.ssl.certificate.location": str(certificate),
+        "kafka.ssl.key.location": str(key),
+    }
+    (tmp_path / "password").write_text("canary-key-1")
+    monkeypatch.setenv("KEY_PASSWORD", "canary-key-1")
+    for by, named in (("env", "KEY_PASSWORD"), ("file", str(tmp_path / "password"))):
+        check_secrets(KafkaOptions.parse(TLS | names | {f"kafka.ssl.key.password.{by}": named}))
+
+
+@pytest.mark.parametrize(
+    ("content", "said", "remedy"),
+    [
+        (None, "cannot be read: FileNotFoundError", "put the file on the driver"),
+        (b"", "has no certificate in PEM", "put the right file there"),
+        (b"\x30\x82\x01", "has no certificate in PEM", "put the right file there"),
+    ],
+    ids=["none", "empty", "not PEM"],
+)
+def test_a_file_of_authorities_that_cannot_be_read_is_read_when_it_is_there(
+    tmp_path: Path, content: bytes | None, said: str, remedy: str
+) -> None:
+    file = tmp_path / "authorities.pem"
+    if content is not None:
+        file.write_bytes(content)
+    options = KafkaOptions.parse(TLS | {"kafka.ssl.ca.location": str(file)})
+    with pytest.raises(SecretError, match=f"{file}', which {said}") as caught:
+        check_secrets(options)
+    assert caught.value.remedy.startswith(remedy)
+    file.write_bytes(Authority(tmp_path).file.read_bytes())
+    check_secrets(options)
 
 
 @pytest.mark.parametrize("by", ["file", "env"])
@@ -64,6 +109,10 @@ def test_an_empty_password_is_none(
     for read in (check_secrets, connection.for_librdkafka):
         with pytest.raises(SecretError, match=f"{named}', which is empty"):
             read(options)
+    (tmp_path / "password").write_text("canary-password-1\n")
+    monkeypatch.setenv("EMPTY_PASSWORD", "canary-password-1")
+    for read in (check_secrets, connection.for_librdkafka):
+        read(options)
 
 
 def test_the_system_s_authorities_are_not_loaded_for_nothing(

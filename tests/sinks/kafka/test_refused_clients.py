@@ -49,7 +49,7 @@ def writer(protocol: str, **given: str) -> TaskWriter:
     options = KafkaSinkOptions.parse(known | given)
     fence, whose = KnownFence(None, 0), (transaction_id(), Subtask(0, 0))
     if protocol == "transaction":
-        return KafkaWriter(options, "kafka:x", {}, fence, *whose)
+        return KafkaWriter(options, "kafka:x", {}, {}, fence, *whose)
     limits = {"orders": TopicLimits.of("orders", 1, {"max.message.bytes": "1000000"})}
     return StagedWriter(options, "kafka:x", StagingTopic("staging", "1", 1), limits, fence, *whose)
 
@@ -148,7 +148,7 @@ def test_a_refusal_is_named_and_not_only_late(
     found = declined(writer(protocol, **given))
     assert "imed out" in found.what
     assert "the brokers refuse the client: " in found.what
-    assert "SSL handshake failed" in found.what
+    assert "certificate verify failed" in found.what
     assert "set kafka.ssl.ca.location to the authority of the brokers' certificates" in found.remedy
 
 

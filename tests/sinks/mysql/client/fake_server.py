@@ -36,6 +36,8 @@ class FakeServer:
     Attributes:
         answer: gives the reply to a statement.
         after_login: what is sent instead of OK when the client has logged in.
+        after_plugin: the reply to what the client sends by another plugin, if `after_login` asks
+            for one.
         plugin: the way of logging in that the server asks for.
         tls: the server's certificate, if it offers TLS.
         received: every packet from the client after the handshake, without headers.
@@ -43,6 +45,7 @@ class FakeServer:
 
     answer: Callable[[bytes], bytes] = lambda _: OK
     after_login: bytes = OK
+    after_plugin: bytes | None = None
     plugin: bytes = b"mysql_native_password"
     tls: ssl.SSLContext | None = None
     received: list[bytes] = field(default_factory=list)
@@ -80,6 +83,10 @@ class FakeServer:
             number, response = self._receive()
         self.received.append(response)
         self._send(self.after_login, number + 1)
+        if self.after_plugin is not None:
+            number, response = self._receive()
+            self.received.append(response)
+            self._send(self.after_plugin, number + 1)
         while True:
             number, packet = self._receive()
             self.received.append(packet)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pickle
 import re
 import socket
+import sys
 import time
 from pathlib import Path
 
@@ -164,6 +165,28 @@ class TestPasswords:
         assert not any(CANARY.encode() in packet for packet in server.received)
         assert CANARY not in str(caught.value)
 
+    @pytest.mark.parametrize("opened", [False, True])
+    @pytest.mark.parametrize(
+        ("plugin", "said"),
+        [
+            (b"auth_of_a_newer_server", "give the account a plugin that the driver has"),
+            (b"client_ed25519", "or give the account another plugin"),
+        ],
+    )
+    def test_an_account_whose_plugin_the_driver_lacks_logs_in_by_another(
+        self, plugin, said, opened, monkeypatch
+    ):
+        monkeypatch.setitem(sys.modules, "nacl", None)  # ed25519 needs it
+        with FakeServer(after_login=b"\xfe" + plugin + b"\0" + bytes(20)) as server:
+            with pytest.raises((PreflightError, TargetUnreachableError)) as caught:
+                connect(endpoint(server, opened=opened))
+            server.finish()
+        assert said in caught.value.remedy
+        assert "ALTER USER ... IDENTIFIED WITH" in caught.value.remedy
+        native = b"\xfemysql_native_password\0" + bytes(20)
+        with FakeServer(after_login=native, after_plugin=OK) as server:
+            connect(endpoint(server, opened=opened)).end()
+
     def test_no_repr_shows_the_password(self):
         where = Endpoint("127.0.0.1", 1, "app", "s", Replaceable(CANARY), Tls.OFF)
         assert CANARY not in repr(where) + str(where) + repr(where.password) + str(where.password)
@@ -175,12 +198,14 @@ class TestTls:
         with FakeServer(tls=authority.server("127.0.0.1")) as server:
             connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=trusting(authority))).end()
 
-    def test_a_plain_server_is_refused(self):
+    def test_a_plain_server_is_refused_until_it_has_a_certificate(self, tmp_path):
         with FakeServer() as server:
-            with pytest.raises(PreflightError, match="tls_ca"):
+            with pytest.raises(PreflightError, match="give the server a certificate"):
                 connect(endpoint(server, tls=Tls.INSECURE))
             server.finish()
         assert server.received == []
+        with FakeServer(tls=Authority(tmp_path).server("anything")) as server:
+            connect(endpoint(server, tls=Tls.INSECURE)).end()
 
     @pytest.mark.parametrize(
         "policy", [Tls.VERIFY_IDENTITY, Tls.VERIFY_CA], ids=["verify_identity", "verify_ca"]
@@ -191,13 +216,20 @@ class TestTls:
             with pytest.raises(PreflightError, match="tls_ca"):
                 connect(endpoint(server, tls=policy, tls_ca=trusting(trusted)))
         assert server.received == []
+        with FakeServer(tls=other.server("127.0.0.1")) as server:
+            connect(endpoint(server, tls=policy, tls_ca=trusting(other))).end()
 
-    def test_a_certificate_for_another_name_is_refused(self, tmp_path):
+    def test_a_certificate_for_another_name_is_refused_and_one_for_its_name_is_taken(
+        self, tmp_path
+    ):
         authority = Authority(tmp_path)
+        settings = {"tls": Tls.VERIFY_IDENTITY, "tls_ca": trusting(authority)}
         with FakeServer(tls=authority.server("db.elsewhere.example")) as server:
-            with pytest.raises(PreflightError, match="tls_ca"):
-                connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=trusting(authority)))
+            with pytest.raises(PreflightError, match="a certificate for its name"):
+                connect(endpoint(server, **settings))
         assert server.received == []
+        with FakeServer(tls=authority.server("127.0.0.1")) as server:
+            connect(endpoint(server, **settings)).end()
 
     def test_verify_ca_does_not_look_at_the_name(self, tmp_path):
         authority = Authority(tmp_path)
@@ -374,6 +406,15 @@ class TestOtherPeers:
             with pytest.raises(TwoPhaseError) as caught:
                 connect(endpoint(server, opened=opened, connect_timeout_s=0.3))
         assert isinstance(caught.value, kinds), repr(caught.value)
+
+    @pytest.mark.parametrize("opened", [False, True])
+    def test_a_garbled_reply_is_another_servers_and_the_right_url_leads_on(self, opened):
+        with FakeServer(after_login=b"\xffab") as server:
+            with pytest.raises((PreflightError, TargetUnreachableError)) as caught:
+                connect(endpoint(server, opened=opened))
+        assert "correct the url if it is another" in caught.value.remedy
+        with FakeServer() as server:
+            connect(endpoint(server, opened=opened)).end()
 
 
 @pytest.mark.parametrize(("idle_s", "pings"), [(0.1, 0), (5, 1), (20, 1), (1000, 1)])
