@@ -55,7 +55,7 @@ class SavepointWriter:
         self._waiting = bytearray()
         self._length = 0
         self._parts = 0
-        self._is_discarded = False
+        self._is_discarded = self._leaves_a_part = False
         self._part_bytes = PART_BYTES
 
     def claim(self, job: str) -> None:
@@ -70,7 +70,6 @@ class SavepointWriter:
         except AlreadyExistsError:
             raise _taken(self._where, [BEGUN]) from None
         except (OSError, UnclearOutcomeError) as error:
-            self.discard()
             raise self._failed(error) from error
         failpoint("S01")
 
@@ -87,7 +86,6 @@ class SavepointWriter:
         try:
             yield
         except (OSError, UnclearOutcomeError, AlreadyExistsError) as error:
-            self.discard()
             raise self._failed(error, outcome) from error
         except BaseException:
             self.discard()
@@ -146,16 +144,21 @@ class SavepointWriter:
             for name in (DATA, BEGUN, ""):
                 self._storage.delete(name)
         except OSError:
-            return
+            self._leaves_a_part = True
 
     def _failed(self, error: Exception, outcome: str = "") -> SavepointError:
+        """Delete what was written, and return the error for it."""
+        self.discard()
         advice = "make room or name another folder, then try again"
         if isinstance(error, OSError) and error.errno in _NO_HARD_LINKS:
             advice = "name a folder on a file system with hard links, then try again"
         return SavepointError(
             f"The savepoint {self._where} could not be written: {error}. "
-            f"Nothing of it is left.{outcome and ' '}{outcome}",
-            remedy=f"{advice}; if anything is left, run: twophase savepoint dispose {self._where}",
+            f"{'A part' if self._leaves_a_part else 'Nothing'} of it is left."
+            f"{outcome and ' '}{outcome}",
+            remedy=f"run: twophase savepoint dispose {self._where}; then {advice}."
+            if self._leaves_a_part
+            else f"{advice}.",
         )
 
 
