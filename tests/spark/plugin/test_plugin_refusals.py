@@ -68,7 +68,7 @@ def test_an_old_spark_folder_restored_from_a_backup_stops_the_job(world: World) 
     with pytest.raises(OffsetMismatchError, match="Spark planned micro-batch 0") as raised:
         world.job().plan()
     assert "restore.path" not in str(raised.value)  # this form has none
-    assert "with `twophase` in it" in str(raised.value)
+    assert "leave `twophase` in it as it is" in str(raised.value)
 
 
 def test_the_folder_of_another_query_stops_the_job(world: World) -> None:
