@@ -30,6 +30,13 @@ PAGES = sorted(
 )
 TESTS = ("tests", "integration", "verification")
 PYTHON = README.partition("```python\n")[2].partition("```")[0]
+PYTHON_OF_SPARK_4_1 = (
+    (ROOT / "docs" / "kafka.md")
+    .read_text()
+    .partition("## Spark's own Kafka source")[2]
+    .partition("```python\n")[2]
+    .partition("```")[0]
+)
 YAML = (ROOT / "docs" / "tutorial.md").read_text().partition("```yaml\n")[2].partition("```")[0]
 # The addresses that the job file of the tutorial has a word for: the program takes them
 # from its environment.
@@ -79,6 +86,22 @@ def test_every_option_of_the_quick_start_exists() -> None:
     KafkaOptions.parse({key: value for key, value in options.items() if key not in job}, "README")
     (sink,) = calls("MySqlSink")
     MySqlOptions.parse(keywords(sink), "README")
+
+
+def test_the_program_for_spark_4_1_is_the_quick_start_with_another_source() -> None:
+    compile(PYTHON_OF_SPARK_4_1, "docs/kafka.md", "exec")
+    ours, spark_s = (
+        program.partition("sink = MySqlSink(") for program in (PYTHON, PYTHON_OF_SPARK_4_1)
+    )
+    assert ours[2] == spark_s[2] != ""
+    imports, option = re.compile(r"^(?:from|import) .+", re.MULTILINE), re.compile(r"\.option\(.+")
+    assert {*imports.findall(spark_s[0])} - {*imports.findall(ours[0])} == {
+        "from pyspark.sql.functions import col, from_json"
+    }
+    assert {*option.findall(spark_s[0])} ^ {*option.findall(ours[0])} == {
+        '.option("value.format", "json")',
+        '.option("startingOffsets", "earliest")',
+    }
 
 
 def test_the_job_file_is_valid_and_says_the_same_as_the_python(tmp_path: Path) -> None:

@@ -4,7 +4,7 @@ and each killed by the tests.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
@@ -22,33 +22,46 @@ class ConnectServer(DriverProcess):
         scratch: a folder for its log.
         arm: failpoints of its Python processes.
         master: Spark's.
+        port: that it listens on; a free one by default.
 
     Attributes:
         remote: how clients name it.
+        port: that it listens on.
     """
 
     module = "integration.connect.server"
 
-    def __init__(self, scratch: Path, arm: str, master: str) -> None:
-        [port] = free_ports(1)
-        super().__init__({"port": port, "master": master}, scratch, arm)
-        self.remote = f"sc://{LOOPBACK}:{port}"
-        self._port = port
+    def __init__(self, scratch: Path, arm: str, master: str, port: int | None = None) -> None:
+        self.port = free_ports(1)[0] if port is None else port
+        super().__init__({"port": self.port, "master": master}, scratch, arm)
+        self.remote = f"sc://{LOOPBACK}:{self.port}"
 
     def wait_until_it_listens(self) -> None:
         """Wait until clients can connect."""
-        self.wait_for(lambda: accepts_connections(self._port), "clients to be accepted")
+        self.wait_for(lambda: accepts_connections(self.port), "clients to be accepted")
 
 
 @contextmanager
-def serving(scratch: Path, arm: str = "", master: str = "local[2]") -> Iterator[ConnectServer]:
+def serving(
+    scratch: Path, arm: str = "", master: str = "local[2]", port: int | None = None
+) -> Iterator[ConnectServer]:
     """A server that clients can connect to, killed in the end."""
-    server = ConnectServer(scratch, arm, master)
+    server = ConnectServer(scratch, arm, master, port)
     try:
         server.wait_until_it_listens()
         yield server
     finally:
         server.kill()
+
+
+def wait_until_held(server: ConnectServer, client: DriverProcess, points: Collection[str]) -> None:
+    """Wait until a query of a client is held at each of the points."""
+    server.wait_for(
+        lambda: {*server.points()} >= {*points} or not client.running,
+        f"a query at each of {', '.join(points)}",
+        TIMEOUT_S,
+    )
+    assert client.running, client.kill().output
 
 
 class ConnectScenario(PluginScenario):
@@ -82,12 +95,7 @@ class ConnectScenario(PluginScenario):
         with serving(self.scratch, arm, settings.pop("master", "local[2]")) as server:
             client = self.client(server, **settings)
             try:
-                server.wait_for(
-                    lambda: {*server.points()} >= {*points} or not client.running,
-                    f"a query at each of {', '.join(points)}",
-                    TIMEOUT_S,
-                )
-                assert client.running, client.kill().output
+                wait_until_held(server, client, points)
             finally:
                 client.kill()
                 ended = server.kill()

@@ -1,18 +1,32 @@
-"""The plugin form over Spark Connect with SIGKILL: of the client and the server, and of the client
-alone.
+"""The plugin form over Spark Connect with SIGKILL: of the client and the server, of the client
+alone, and of the server alone.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 
-from harness.nemesis import held_at
-from integration.connect.scenario import ConnectScenario, ConnectServer, serving
+from harness.nemesis import Ended, held_at
+from integration.connect.scenario import (
+    ConnectScenario,
+    ConnectServer,
+    serving,
+    wait_until_held,
+)
 from integration.plugin.driver import WRITE_STREAM
-from integration.plugin.scenario import TIMEOUT_S, in_mysql
+from integration.plugin.scenario import (
+    TIMEOUT_S,
+    Made,
+    in_files,
+    in_iceberg,
+    in_mysql,
+    in_topics,
+)
+from integration.without_spark.targets import Target
 from twophase.errors import ConfigError, RejectedRowsError
 from twophase.testing.services import KafkaService, MySqlService
 
@@ -21,6 +35,8 @@ pytestmark = pytest.mark.part("plugin")
 BATCH = 400
 UNDECIDED = ("C05",)
 DECIDED = ("C11",)
+# Each holds the first query that gets there: three in checkpoint 0, the last in checkpoint 1.
+HELD = {"C05": 1, "C14": 1, "C16": 1, "C11": 2}
 
 
 @pytest.fixture
@@ -68,6 +84,37 @@ def test_a_query_goes_on_without_its_client_and_another_client_takes_it_over(
     scenario.produce(BATCH)
     scenario.finished(lambda: scenario.client(server).wait(TIMEOUT_S))
     scenario.verify()
+
+
+def test_the_server_alone_is_killed_and_its_client_goes_on_with_each_sink_exactly_once(
+    kafka: KafkaService, mysql: MySqlService, tmp_path: Path
+) -> None:
+    each: list[Made[Target]] = [in_mysql(mysql), in_files, in_iceberg, in_topics(kafka)]
+    sinks = iter(each)
+    scenario = ConnectScenario(
+        kafka, lambda job, folder: next(sinks)(job, folder), tmp_path, len(HELD), BATCH
+    )
+    scenario.produce(2 * BATCH)
+    arm = ",".join(held_at([point], hit) for point, hit in HELD.items())
+    with closing(scenario), serving(tmp_path, arm, "local[4]") as server:
+        client = scenario.client(server)
+        try:
+            wait_until_held(server, client, HELD)
+            server.kill()
+            scenario.no_row_is_duplicated()
+            assert scenario.newest_decided() == [-1, 0, 0, 1]
+            with serving(tmp_path, port=server.port) as again:
+                waiting = [client]
+
+                def run() -> Ended:
+                    """The client that waits, if there is one."""
+                    return (waiting.pop() if waiting else scenario.client(again)).wait(TIMEOUT_S)
+
+                scenario.finished(run)
+        finally:
+            client.kill()
+        assert "SparkConnectException: [NO_ACTIVE_SESSION]" in client.log.read_text()
+        scenario.verify()
 
 
 @pytest.mark.parametrize(

@@ -1,5 +1,5 @@
-"""The quick start of README.md and the job file of docs/tutorial.md, run as they stand: only
-addresses and folders are put in.
+"""The quick start of README.md, what docs/kafka.md has in its place with PySpark 4.1, and the job
+file of docs/tutorial.md, run as they stand: only addresses and folders are put in.
 """
 
 from __future__ import annotations
@@ -14,9 +14,10 @@ from pathlib import Path
 
 import pytest
 
-from benchmarks.jars import CONNECTORS, peer_jars
+from benchmarks.jars import CONNECTORS
 from harness.spark_features import needs
 from integration.mysql.scenario import Scenario
+from twophase.spark.startup.cache import cache_root
 from twophase.spark_versions import LIMITED_READS, SPARK
 from twophase.testing.services import KafkaService, MySqlService
 from twophase.testing.services.spark_start import spark_environment
@@ -182,12 +183,16 @@ def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(
     assert the_rows(up, tmp_path) == [["1", "ann", "9.5"]]
 
 
-def with_spark_s_source(program: str) -> tuple[str, dict[str, str]]:
-    """The program as the page on Kafka has it, and what it is started with."""
-    before, _, after = program.partition("orders = (\n")
-    _, sink, rest = after.partition("sink = ")
-    source = block(KAFKA.partition("## Spark's own Kafka source")[2], "python")
-    return before + source + sink + rest, spark_environment({"spark.jars": peer_jars()})
+def with_spark_s_source() -> tuple[str, dict[str, str]]:
+    """The program of the page on Kafka, and what it is started with.
+
+    With PySpark 4.1 it is as it stands; another version has another connector. Spark fetches it
+    as it does for a user, into a folder that later runs find.
+    """
+    program = block(KAFKA.partition("## Spark's own Kafka source")[2], "python")
+    connector = {f'{CONNECTORS[4, 1]}"': f'{CONNECTORS[SPARK]}"'}
+    fetched = {"spark.jars.ivy": str(cache_root() / "ivy-of-the-quick-start")}
+    return put_in(program, connector), spark_environment(fetched)
 
 
 @pytest.mark.proof
@@ -205,12 +210,11 @@ def with_spark_s_source(program: str) -> tuple[str, dict[str, str]]:
 def test_the_python_with_nothing_but_the_servers_that_the_page_starts(
     up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:
-    program = put_in(block(README, "python"), {"/tmp/orders-job": str(tmp_path / "chk")})
-    if by_spark:
-        program, environment = with_spark_s_source(program)
-        for name, value in environment.items():
-            monkeypatch.setenv(name, value)
-    (tmp_path / "job.py").write_text(program)
+    program, environment = with_spark_s_source() if by_spark else (block(README, "python"), {})
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    places = {"/tmp/orders-job": str(tmp_path / "chk")}
+    (tmp_path / "job.py").write_text(put_in(program, places))
     up.shell(echo(README), tmp_path)
     out = up.shell("python job.py", tmp_path)
     assert re.search(

@@ -4,8 +4,9 @@ own by `writeStream.format`.
     python -m integration.plugin.driver '{"servers": ..., "topic": ..., "location": ...,
         "jobs": {"one": {...}}}'
 
-With `remote` the queries run on that server of Spark Connect, and this process is its client. The
-format `write_stream` asks for the other form, which is refused there.
+With `remote` the queries run on that server of Spark Connect, and this process is its client. When
+the server was killed and another one is there, it goes on with that. The format `write_stream` asks
+for the other form, which is refused there.
 
 Each job's settings are the `format` and the `options` of its query. The format `control` is a sink
 without the protocol, here in the harness only: its tasks write visibly, and its
@@ -28,7 +29,7 @@ from typing import Any
 
 import pyarrow as pa
 import pymysql
-from pyspark.errors import StreamingQueryException
+from pyspark.errors import PySparkException, StreamingQueryException
 from pyspark.sql import SparkSession
 from pyspark.sql.datasource import DataSource, DataSourceStreamArrowWriter, WriterCommitMessage
 from pyspark.sql.streaming.query import StreamingQuery
@@ -103,17 +104,34 @@ def main(settings: dict[str, Any]) -> int:
     """Run every query until its input is used up, or for ever; the first that fails ends all."""
     be_the_driver()
     die_with_parent()
-    if "remote" in settings:
-        spark = SparkSession.builder.remote(settings["remote"]).getOrCreate()
-        twophase.register(spark)
-    else:
+    try:
+        if "remote" in settings:
+            return run_on_a_server(settings)
         spark = session(settings.get("master", "local[2]"))
         spark.dataSource.register(ControlDataSource)
-    try:
         return run(spark, settings)
     except TwoPhaseError as error:
         sys.stderr.write(f"{type(error).__name__}: {error}\n")
         return error.exit_code
+
+
+def run_on_a_server(settings: dict[str, Any]) -> int:
+    """Run every query, in a new session after each in which it has lost its server.
+
+    Raises:
+        PySparkException: something else is wrong.
+        TwoPhaseError: a query was refused before it started.
+    """
+    while True:
+        spark = SparkSession.builder.remote(settings["remote"]).getOrCreate()
+        twophase.register(spark)
+        try:
+            return run(spark, settings)
+        except PySparkException as error:
+            if SparkSession.getActiveSession() is spark:
+                raise
+            sys.stderr.write(f"{type(error).__name__}: {error}\n")
+            sys.stderr.flush()
 
 
 def run(spark: SparkSession, settings: dict[str, Any]) -> int:

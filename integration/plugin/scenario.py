@@ -12,9 +12,16 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from harness import checker, workload
+from harness.iceberg_places import SqlitePlace
 from harness.nemesis import DriverProcess, Ended, held_at
 from integration.mysql.scenario import Broker
-from integration.without_spark.targets import FolderTarget, SqlTarget, Target
+from integration.without_spark.targets import (
+    FolderTarget,
+    IcebergTarget,
+    KafkaTarget,
+    SqlTarget,
+    Target,
+)
 from twophase.spark_versions import LIMITED_READS
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.history import History
@@ -37,6 +44,16 @@ def in_mysql(server: SqlAccess) -> Made[SqlTarget]:
 def in_files(job: str, folder: Path) -> FolderTarget:
     """Return a folder of files in the format that is the default."""
     return FolderTarget(folder, job, "parquet")
+
+
+def in_iceberg(_: str, folder: Path) -> IcebergTarget:
+    """Return a table of a catalog of its own."""
+    return IcebergTarget(SqlitePlace(folder / "lake"))
+
+
+def in_topics(broker: Broker) -> Made[KafkaTarget]:
+    """Return what makes topics on a broker."""
+    return lambda job, _: KafkaTarget(broker.bootstrap_servers, job)
 
 
 class PluginDriver(DriverProcess):
