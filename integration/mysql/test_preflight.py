@@ -12,8 +12,13 @@ import pytest
 
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed, RetryLater
-from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
-from twophase.ids import Attempt
+from twophase.errors import (
+    ConfigError,
+    PreflightError,
+    RejectedRowsError,
+    TargetUnreachableError,
+)
+from twophase.ids import Attempt, Subtask
 from twophase.internals.json_values import to_json
 from twophase.sinks.mysql import metadata_tables
 from twophase.testing.harness import LINEAGE
@@ -98,8 +103,20 @@ class TestTheTable:
 
     def test_that_is_a_view(self, harness):
         harness.sql("CREATE VIEW other AS SELECT * FROM target")
-        refuse_early(harness, PreflightError, "VIEW.*name another table", table="other")
+        said = refuse_early(harness, PreflightError, "VIEW: .*name another table", table="other")
+        assert "ALTER TABLE" not in said, "no statement makes a table of it"
         harness.opened(table="target").close()
+
+    def test_that_keeps_the_history_of_its_rows(self, own_mariadb):
+        harness = MySqlHarness(own_mariadb)
+        harness.sql("CREATE SEQUENCE counter")
+        said = refuse_early(harness, PreflightError, "SEQUENCE.*another table", table="counter")
+        assert "ALTER TABLE" not in said
+        harness.sql("ALTER TABLE target ADD SYSTEM VERSIONING")
+        said = refuse_early(harness, PreflightError, "history of its rows.*deletes the history")
+        [statement] = re.findall("ALTER TABLE .* DROP SYSTEM VERSIONING", said)
+        harness.sql(statement)
+        harness.opened().close()
 
     def test_that_does_not_fit_is_described_whole(self, harness):
         harness.sql(
@@ -286,6 +303,25 @@ class TestRights:
         app.sql(f"REVOKE INSERT ON {app.database}.target FROM {app.database}@'%'")
         app.sql(f"GRANT INSERT (amount) ON {app.database}.target TO {app.database}@'%'")
         app.new_sink().check_connection()
+
+    def test_a_column_that_the_account_cannot_see_is_not_filled_unasked(self, app):
+        """LOAD DATA of MySQL gives it a zero, and no warning."""
+        name = app.database
+        app.server.create_database(f"{name}_metadata")
+        app.sql(f"GRANT ALL ON {name}_metadata.* TO {name}@'%'")
+        app.options["bookkeeping_schema"] = f"{name}_metadata"
+        app.sql("ALTER TABLE target ADD hidden INT NOT NULL")
+        app.sql(f"REVOKE SELECT, INSERT ON {name}.target FROM {name}@'%'")
+        seen = "(id, name, amount)"
+        app.sql(f"GRANT SELECT {seen}, INSERT {seen} ON {name}.target TO {name}@'%'")
+        with pytest.raises(RejectedRowsError, match="'hidden' doesn't have a default value") as no:
+            app.write(app.opened(), app.rows(range(3)))
+        assert "give it a default" in no.value.remedy
+        app.sql("ALTER TABLE target ALTER hidden SET DEFAULT 7")
+        sink = app.opened()
+        piece = app.write(sink, app.rows(range(3)), subtask=Subtask(0, 1))
+        assert commit(sink, piece) == [Committed()]
+        assert app.sql("SELECT DISTINCT hidden FROM target") == [(7,)]
 
     def test_no_right_to_see_the_table(self, app):
         app.sql(f"REVOKE ALL PRIVILEGES, GRANT OPTION FROM {app.database}@'%'")

@@ -22,7 +22,7 @@ from twophase.contract.outcome import Committed
 from twophase.errors import ConfigError, DeclinedError, RejectedRowsError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.harness import transaction_id
-from twophase.testing.services import MySqlService
+from twophase.testing.services import MariaDbService, MySqlService
 
 pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
 
@@ -424,6 +424,55 @@ def test_columns_that_the_rows_lack_get_their_defaults(sql_server_in_proof):
 
 
 @pytest.mark.parametrize("load", ["local", "insert"])
+def test_a_default_of_long_ago_is_given_as_the_table_declares_it(
+    sql_server: Server, load: str
+) -> None:
+    """Bytes that are no text, and dates that were allowed when the table was made: if the server's
+    own mode still gives them.
+    """
+    defaults = {
+        "VARBINARY(4) NOT NULL": "x'ff00fe'",
+        "BINARY(2)": "x'c328'",
+        "DATETIME NOT NULL": "'0000-00-00 00:00:00'",
+        "DATE NOT NULL": "'0000-00-00'",
+        "TIMESTAMP NOT NULL": "0",
+        "DATE": "'2020-00-00'",
+    }
+    columns = ", ".join(
+        f"c{number} {kind} DEFAULT {default}"
+        for number, (kind, default) in enumerate(defaults.items())
+    )
+    schema = pa.schema([("id", pa.int64())])
+    harness = MySqlHarness(sql_server, "id BIGINT PRIMARY KEY", schema, load=load)
+    harness.sql("DROP TABLE target")
+    with closing(harness.server.connect(harness.database)) as old, old.cursor() as cursor:
+        cursor.execute("SET SESSION sql_mode = ''")
+        cursor.execute(f"CREATE TABLE target (id BIGINT PRIMARY KEY, {columns}) ENGINE = InnoDB")
+        cursor.execute("INSERT INTO target (id) VALUES (1)")
+        old.commit()
+    harness.new_sink().check_connection()
+    before = harness.sql("SELECT @@GLOBAL.sql_mode")[0][0]
+    harness.sql("SET GLOBAL sql_mode = 'STRICT_TRANS_TABLES'")
+    try:
+        sink = harness.opened()
+        assert commit(sink, harness.write(sink, [{"id": 2}])) == [Committed()]
+    finally:
+        harness.sql("SET GLOBAL sql_mode = %s", before)
+    (_, *by_hand), (_, *ours) = harness.sql("SELECT * FROM target ORDER BY id")
+    assert ours == by_hand
+    sink = harness.opened()
+    if "NO_ZERO_DATE" in before:
+        with pytest.raises(RejectedRowsError, match="'c2'") as caught:
+            harness.write(sink, [{"id": 3}], subtask=Subtask(0, 1))
+        assert "one that they lack needs another default" in caught.value.remedy
+        now = ", ".join(f"ALTER c{number} SET DEFAULT '2020-01-01'" for number in (2, 3, 4, 5))
+        harness.sql(f"ALTER TABLE target {now}")
+        sink = harness.opened()
+    piece = harness.write(sink, [{"id": 3}], subtask=Subtask(0, 2))
+    assert commit(sink, piece) == [Committed()]
+
+
+@pytest.mark.parametrize("load", ["local", "insert"])
 def test_a_column_that_the_rows_lack_is_refused_as_the_server_refuses_it(
     sql_server_in_proof: Server, load: str
 ) -> None:
@@ -432,6 +481,8 @@ def test_a_column_that_the_rows_lack_is_refused_as_the_server_refuses_it(
         "SET('a', 'b')", "INT", "INT DEFAULT 7", "VARCHAR(9)", "TEXT", "DATE", "DATETIME", "JSON",
         "TIMESTAMP", "YEAR", "DECIMAL(9, 2)", "BOOLEAN", "BINARY(3)", "BLOB", "DOUBLE",
     ]  # fmt: skip
+    if isinstance(sql_server_in_proof, MariaDbService):
+        kinds.append("INT DEFAULT (7 + 0 * id)")
     for kind in kinds:
         schema = pa.schema([("id", pa.int64())])
         ddl = f"id BIGINT PRIMARY KEY, c {kind} NOT NULL"
@@ -506,8 +557,10 @@ def test_a_character_that_the_servers_store_as_another_one_is_refused(
     assert commit(sink, piece) == [Committed()]
 
 
-def test_names_that_need_quoting(sql_server_in_proof):
-    odd = "a`b'c\"d %s {file}\\"
+@pytest.mark.parametrize(
+    "odd", ["a`b'c\"d %s {file}\\", "a.b", "\u00fcn\u00ef \u2603 #?/;@-", "order", "x" * 64]
+)
+def test_names_that_need_quoting(sql_server_in_proof, odd):
     schema = pa.schema([(odd, pa.int64()), ("select", pa.binary())])
     harness = MySqlHarness(sql_server_in_proof)
     quoted = odd.replace("`", "``")

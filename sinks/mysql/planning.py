@@ -32,6 +32,13 @@ _TAKING_TURNS = (
 )
 
 
+_HIDDEN = (
+    "this account may not see all columns of {0}: rows go by INSERT, which is slower, since LOAD "
+    "DATA of MySQL would fill those that have no default. GRANT SELECT ON {0} TO the user of the "
+    "sink"
+)
+
+
 @dataclass(frozen=True)
 class TablePlan:
     """How rows fill the table.
@@ -98,7 +105,8 @@ class Planner:
             check_triggers(table, read_back)
         takes_turns = bool(plans) and self._takes_turns(table, read_back)
         turns = [_TAKING_TURNS.format(table.sql)] if takes_turns else []
-        for text in (*warnings(session, self.server, table), *turns):
+        hidden = [_HIDDEN.format(table.sql)] if plans and self._may_hide_columns(table) else []
+        for text in (*warnings(session, self.server, table), *turns, *hidden):
             _log.warning("sink %s: %s.", self.context.sink, text)
         column = self.options.checkpoint_column
         return TablePlan(
@@ -110,11 +118,15 @@ class Planner:
         )
 
     def _loader(self, table: Table, read_back: ReadBack) -> Loader:
-        if may_load_local(self.server, self.options):
+        if may_load_local(self.server, self.options) and not self._may_hide_columns(table):
             return LoadDataLoader(table.sql, read_back.plans, read_back)
         packet = self.server.number("max_allowed_packet", 1024)
         statement = min(_STATEMENT_BYTES, packet // 2)
         return InsertLoader(table.sql, read_back.plans, read_back, statement, packet)
+
+    def _may_hide_columns(self, table: Table) -> bool:
+        """Return whether the table may have a column that LOAD DATA fills without a warning."""
+        return not self.server.is_mariadb and not table.definition
 
     def _takes_turns(self, table: Table, read_back: ReadBack) -> bool:
         """Return whether statements lock the table's counter until they end, and so wait."""

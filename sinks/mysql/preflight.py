@@ -143,9 +143,21 @@ def check_engine(table: Table) -> None:
     Raises:
         PreflightError: it cannot.
     """
-    if table.kind != "BASE TABLE" or table.engine.lower() != "innodb":
+    if table.kind == "SYSTEM VERSIONED":
         raise PreflightError(
-            f"{table.sql} is a {table.kind} of the engine {table.engine or 'none'}: "
+            f"{table.sql} keeps the history of its rows ({table.kind}): the sink does not write to "
+            "such a table.",
+            remedy=f"name another table, or ALTER TABLE {table.sql} DROP SYSTEM VERSIONING, which "
+            "deletes the history.",
+        )
+    if table.kind != "BASE TABLE":
+        raise PreflightError(
+            f"{table.sql} is a {table.kind}: XA needs an InnoDB table.",
+            remedy="name another table.",
+        )
+    if table.engine.lower() != "innodb":
+        raise PreflightError(
+            f"{table.sql} is a table of the engine {table.engine or 'none'}: "
             "XA needs an InnoDB table.",
             remedy=f"ALTER TABLE {table.sql} ENGINE = InnoDB, or name another table.",
         )

@@ -159,12 +159,13 @@ def has_foreign_key(session: Session, table: Table) -> bool:
 
 def _definition(session: Session, schema: str, name: str) -> str:
     try:
-        [(_, text, *_)] = session.rows(f"SHOW CREATE TABLE {qualified(schema, name)}")
+        [(_, text, *_)] = session.raw_rows(f"SHOW CREATE TABLE {qualified(schema, name)}")
     except pymysql.Error as error:
         if code_of(error) not in DENIED | {NO_SUCH_TABLE}:
             raise
         return ""
-    return _NEXT_NUMBER.sub("", text)
+    # MariaDB writes the default of a column of bytes as it is
+    return _NEXT_NUMBER.sub("", text.decode(errors="backslashreplace"))
 
 
 def _triggers(session: Session, statement: str, schema: str, name: str) -> tuple[Trigger, ...]:

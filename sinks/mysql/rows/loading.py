@@ -18,7 +18,12 @@ import pyarrow as pa
 
 from twophase.errors import RejectedRowsError
 from twophase.internals.redaction import shown
-from twophase.sinks.mysql.client.codes import DUPLICATE_ENTRY, ROW_TOO_LONG, VALUE_TOO_LONG
+from twophase.sinks.mysql.client.codes import (
+    DUPLICATE_ENTRY,
+    NO_DEFAULT,
+    ROW_TOO_LONG,
+    VALUE_TOO_LONG,
+)
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.session import Done, Session
 from twophase.sinks.mysql.rows.column_types import Encoding
@@ -209,6 +214,12 @@ def remedy_of(codes: set[int], table: str) -> str:
         return REFERRING_ROWS
     if DUPLICATE_ENTRY in codes:
         return "remove the duplicates before the sink, or the rows that are in the table already."
+    if NO_DEFAULT in codes:
+        return (
+            "have the rows fill that column, or give it a default. If the server computes it, use "
+            "`load=insert`: LOAD DATA of MySQL takes no geometry that it computes and that is NOT "
+            "NULL."
+        )
     if VALUE_TOO_LONG in codes:
         return "raise max_allowed_packet, or shorten the value."
     if ROW_TOO_LONG in codes:
@@ -216,4 +227,7 @@ def remedy_of(codes: set[int], table: str) -> str:
             f"ALTER TABLE {table} ROW_FORMAT = DYNAMIC; this keeps long values outside of the row. "
             "If that is its format already, shorten the row, or give the table fewer columns."
         )
-    return "correct the rows, drop them before the sink, or widen the column."
+    return (
+        "correct the rows, drop them before the sink, or widen the column; one that they lack "
+        "needs another default."
+    )
