@@ -17,6 +17,7 @@ from urllib.parse import parse_qs, urlsplit
 Reply = tuple[int, bytes]
 Forward = Callable[[bytes], Reply]
 _TOKENS = "/v1/oauth/tokens"
+_CONFIG = "/v1/config"
 
 
 class Gateway:
@@ -28,6 +29,13 @@ class Gateway:
         credential: `client_id:client_secret` of the client that gets the first of the tokens.
         on_commit: instead of forwarding a commit; it gets the body, and what forwards one.
         headers: of the last request.
+        scope: that has to be asked for, if any.
+        warehouse: that it knows; it knows all if there is none.
+        prefix: that has to be in the paths, if any.
+        wanted: headers that each request must have, by their names in lower case.
+        tokens_at: the path where the client gets a token.
+        refuses: the status with which it refuses everybody, and repeats the token; or 0.
+        answers: what it says instead of the catalog of namespaces and tables, if anything.
     """
 
     def __init__(self, uri: str) -> None:
@@ -36,21 +44,45 @@ class Gateway:
         self.credential = ""
         self.on_commit: Callable[[bytes, Forward], Reply | None] | None = None
         self.headers: dict[str, str] = {}
+        self.scope = ""
+        self.warehouse = ""
+        self.prefix = ""
+        self.wanted: dict[str, str] = {}
+        self.tokens_at = _TOKENS
+        self.refuses = 0
+        self.answers: Reply | None = None
 
-    def refusal(self, path: str, body: bytes) -> Reply | None:
+    def refusal(self, target: str, body: bytes) -> Reply | None:
         """Return the reply to a request that goes no further."""
-        if self.credential and path == _TOKENS:
+        path, query = urlsplit(target).path, parse_qs(urlsplit(target).query)
+        if self.refuses and (self.refuses >= 500 or path != self.tokens_at):
+            return error(self.refuses, "Refused", f"told {self.headers.get('authorization')}")
+        if self.credential and path == self.tokens_at:
             form = parse_qs(body.decode())
             given = f"{form['client_id'][0]}:{form['client_secret'][0]}"
             if given != self.credential:
                 said = {"error": "invalid_client", "error_description": f"no client {given}"}
                 return 401, json.dumps(said).encode()
+            if self.scope and form.get("scope") != [self.scope]:
+                said = {"error": "invalid_scope", "error_description": "not this scope"}
+                return 400, json.dumps(said).encode()
             answer = {"access_token": self.tokens[0], "token_type": "bearer"}
             return 200, json.dumps(answer).encode()
         found = self.headers.get("authorization", "")
         if self.tokens and found.removeprefix("Bearer ") not in self.tokens:
             return error(401, "NotAuthorizedException", f"unknown: {found}")
-        return None
+        if [name for name, value in self.wanted.items() if self.headers.get(name) != value]:
+            return error(400, "BadRequestException", "no such tenant")
+        if path == _CONFIG:
+            is_known = not self.warehouse or query.get("warehouse") == [self.warehouse]
+            return None if is_known else error(404, "NotFoundException", "no such warehouse")
+        if self.prefix and not path.startswith(f"/v1/{self.prefix}/"):
+            return error(404, "NotFoundException", "no such prefix")
+        return self.answers
+
+    def path(self, target: str) -> str:
+        """Return where the catalog has what a request is for."""
+        return target.replace(f"/v1/{self.prefix}/", "/v1/", 1) if self.prefix else target
 
 
 def error(status: int, kind: str, message: str) -> Reply:
@@ -75,7 +107,7 @@ def gateway(uri: str, certificate: Path | None = None) -> Iterator[Gateway]:
         def answer(self) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             made.headers = {name.lower(): value for name, value in self.headers.items()}
-            reply = made.refusal(urlsplit(self.path).path, body)
+            reply = made.refusal(self.path, body)
             is_commit = self.command == "POST" and "/tables/" in self.path
             if reply is None and is_commit and made.on_commit is not None:
                 reply = made.on_commit(body, self.forward)
@@ -97,7 +129,7 @@ def gateway(uri: str, certificate: Path | None = None) -> Iterator[Gateway]:
                 for name, value in self.headers.items()
                 if name.lower() in ("content-type", "x-client-version")
             }
-            connection.request(self.command, self.path, body, kept)
+            connection.request(self.command, made.path(self.path), body, kept)
             reply = connection.getresponse()
             found = reply.status, reply.read()
             connection.close()

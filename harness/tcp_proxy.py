@@ -1,5 +1,5 @@
 """Proxies between a client and its servers: one cuts the connection at a chosen moment, one falls
-silent, one changes statements, one switches to another server.
+silent, one keeps replies back, one changes statements, one switches to another server.
 """
 
 from __future__ import annotations
@@ -167,6 +167,64 @@ class SilentProxy(_Proxy):
 
         threading.Thread(target=_forward, args=(client, server, swallow), daemon=True).start()
         threading.Thread(target=_forward, args=(server, client), daemon=True).start()
+
+
+class MuteProxy(_Proxy):
+    """Forwards everything, and while it is mute only the beginning of replies: the connections stay
+    open, as those of a server that hangs.
+
+    Args:
+        host: of the server.
+        port: of the server.
+    """
+
+    def __init__(self, host: str, port: int) -> None:
+        self._passes: int | None = None
+        self._trigger = b""
+        self._reaches = True
+        self._clients: list[socket.socket] = []
+        super().__init__(host, port)
+
+    def __exit__(self, *_: object) -> None:
+        super().__exit__()
+        for client in self._clients:
+            _close(client)
+
+    def mute(self, passes: int, trigger: bytes = b"", *, reaches: bool = True) -> None:
+        """From now on let so many bytes of replies through, in each connection.
+
+        Args:
+            passes: the bytes.
+            trigger: only of the replies to what a client sends with it, and to all after that.
+            reaches: whether the server gets that.
+        """
+        self._passes, self._trigger, self._reaches = passes, trigger, reaches
+
+    def answer(self) -> None:
+        """From now on connections are served again."""
+        self._passes = None
+
+    def _serve(self, client: socket.socket, server: socket.socket) -> None:
+        self._clients.append(client)
+        is_triggered = threading.Event()
+        passed = 0
+
+        def ask(data: bytes) -> bytes:
+            if self._passes is not None and self._trigger in data:
+                is_triggered.set()
+            return b"" if is_triggered.is_set() and not self._reaches else data
+
+        def reply(data: bytes) -> bytes:
+            nonlocal passed
+            passes = self._passes
+            if passes is None or not is_triggered.is_set():
+                return data
+            kept = data[: max(0, passes - passed)]
+            passed += len(kept)
+            return kept
+
+        for ends in ((client, server, ask), (server, client, reply)):
+            threading.Thread(target=_forward, args=ends, daemon=True).start()
 
 
 class Switchboard(_Proxy):

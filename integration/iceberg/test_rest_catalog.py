@@ -102,7 +102,7 @@ def test_a_commit_that_arrives_twice_keeps_its_files(
     assert ids_of(harness) == [0, 1]
 
 
-@pytest.mark.parametrize("status", [400, 403, 404, 409, 422, 429, 500, 502, 503, 504])
+@pytest.mark.parametrize("status", [400, 401, 403, 404, 409, 419, 422, 429, 500, 502, 503, 504])
 def test_a_commit_that_is_refused_is_tried_later_and_leaves_no_manifest_if_it_was_not_made(
     harness: IcebergHarness, before: Gateway, status: int
 ) -> None:

@@ -44,6 +44,8 @@ TARGETS = {
 CATALOGS = {
     kind: (kind,) for kind in ("iceberg_branch", "iceberg_mysql", "iceberg_hive", "iceberg_rest")
 }
+# One of the older format version.
+VERSIONS = {"iceberg_v1": ("iceberg_v1",)}
 TOPICS = {"kafka": KafkaTarget, "staged_kafka": StagedKafkaTarget}
 """The kinds of targets that are topics."""
 SQL = ("mysql", "mariadb")
@@ -124,9 +126,10 @@ class Scenario:
         """Make a target of a kind."""
         if kind == "files":
             return FolderTarget(self.scratch, self.job)
-        if kind in ("iceberg", "iceberg_branch"):
+        if kind in ("iceberg", "iceberg_branch", *VERSIONS):
             place = SqlitePlace(self.scratch / "lake")
-            return IcebergTarget(place, "main" if kind == "iceberg" else "audit")
+            branch = "audit" if kind == "iceberg_branch" else "main"
+            return IcebergTarget(place, branch, 1 if kind in VERSIONS else 2)
         if kind.startswith("iceberg_") and self._places is not None:
             return IcebergTarget(self._places(kind.removeprefix("iceberg_"), self.scratch))
         if kind in TOPICS:

@@ -187,11 +187,13 @@ class IcebergTarget:
     Args:
         place: where it is.
         branch: that rows go to.
+        version: of its format.
     """
 
-    def __init__(self, place: Place, branch: str = "main") -> None:
+    def __init__(self, place: Place, branch: str = "main", version: int = 2) -> None:
         self._place = place
         self._branch = branch
+        self._version = version
         self._namespace, _, self._name = place.table.rpartition(".")
         rows = [{"id": number, "word": word} for number, word in CANARY_ROWS]
         with closing(place.catalog()) as catalog:
@@ -207,6 +209,7 @@ class IcebergTarget:
             "branch": self._branch,
             "create": True,
             "partition_by": ["kafka_partition"],
+            "format_version": self._version,
         }
 
     def pieces(self, lineage: str | None) -> Pieces:
@@ -224,6 +227,8 @@ class IcebergTarget:
     def check_canary(self) -> None:
         found = [(row["id"], row["word"]) for row in self._read(CANARY)]
         assert sorted(found) == CANARY_ROWS
+        with closing(self._place.catalog()) as catalog:
+            assert catalog.load_table(self._place.table).format_version == self._version
 
     def close(self) -> None:
         """Nothing is held open."""

@@ -1,5 +1,6 @@
 """SIGKILL and SIGSTOP of drivers at every crash point, on an Iceberg table in each kind of catalog
-and in a branch: as `test_kills.py` and `test_zombies.py` do on each kind of target.
+and in a branch: as `test_kills.py` and `test_zombies.py` do on each kind of target. On a table of
+format version 1 SIGKILL in the third checkpoint.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import pytest
 
 from integration.without_spark import steps
 from integration.without_spark.conftest import MakeScenario
-from integration.without_spark.scenario import CATALOGS
+from integration.without_spark.scenario import CATALOGS, VERSIONS
 from integration.without_spark.test_kills import CHECKPOINTS, cases
 
 pytestmark = [pytest.mark.part("without_spark")]
@@ -24,13 +25,16 @@ IN_EVERY_RUN = {
     ("iceberg_rest", "first", "C20"),
     ("iceberg_hive", "third", "F06"),
     ("iceberg_rest", "first", "C05"),
+    ("iceberg_v1", "third", "D02"),
 }
+TARGETS = CATALOGS | VERSIONS
 
 
 def marked(table: str) -> list[object]:
     return [
         pytest.param(*case, marks=[] if case in IN_EVERY_RUN else pytest.mark.proof)
-        for case in cases(table, CATALOGS)
+        for case in cases(table, TARGETS)
+        if case[0] in CATALOGS or case[1] == "third"
     ]
 
 
@@ -38,7 +42,7 @@ def marked(table: str) -> list[object]:
 def test_all_is_killed_with_the_workers_at(
     make_scenario: MakeScenario, target: str, checkpoint: str, point: str
 ) -> None:
-    scenario = make_scenario(CATALOGS[target])
+    scenario = make_scenario(TARGETS[target])
     steps.die_in_workers(scenario, point, CHECKPOINTS[checkpoint])
     scenario.goes_on()
 
@@ -47,7 +51,7 @@ def test_all_is_killed_with_the_workers_at(
 def test_the_driver_is_killed_at(
     make_scenario: MakeScenario, target: str, checkpoint: str, point: str
 ) -> None:
-    scenario = make_scenario(CATALOGS[target])
+    scenario = make_scenario(TARGETS[target])
     steps.die_in_checkpoint(scenario, point, CHECKPOINTS[checkpoint])
     scenario.goes_on()
 
@@ -56,7 +60,7 @@ def test_the_driver_is_killed_at(
 def test_recovery_is_killed_at(
     make_scenario: MakeScenario, target: str, checkpoint: str, point: str
 ) -> None:
-    scenario = make_scenario(CATALOGS[target])
+    scenario = make_scenario(TARGETS[target])
     steps.die_in_recovery(scenario, point, CHECKPOINTS[checkpoint])
     scenario.goes_on()
 

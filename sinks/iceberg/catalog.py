@@ -49,9 +49,11 @@ from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.options import CatalogKind, IcebergOptions
-from twophase.sinks.iceberg.partitions import new_spec
+from twophase.sinks.iceberg.partitions import check_names, new_spec
 
 TRIES = 10
+_UNCLEAR = 3
+"""So many changes whose outcome is unknown are tried: each may have waited for its deadline."""
 _MODULES = {
     CatalogKind.SQL: "sql_catalog",
     CatalogKind.HIVE: "hive_catalog",
@@ -163,7 +165,7 @@ class Catalog(ABC):
         except NoSuchTableError:
             return None
         except self.failures as error:
-            raise self._explain(error) from error
+            raise self._explain(error) from self._cause(error)
 
     def load(self) -> Table:
         """Return the table as it is now.
@@ -183,18 +185,20 @@ class Catalog(ABC):
         """Create the table, or return the one that another driver has created meanwhile."""
         options = self._options
         namespace = options.table.rpartition(".")[0]
+        spec = new_spec(options.partition_by, schema)
+        check_names(spec, schema)
         try:
             self._client.create_namespace_if_not_exists(namespace, self._of_namespace(namespace))
             return self._client.create_table(
                 options.table,
                 schema,
-                partition_spec=new_spec(options.partition_by, schema),
+                partition_spec=spec,
                 properties={"format-version": str(options.format_version)},
             )
         except (TableAlreadyExistsError, NoSuchNamespaceError):
             return self.load()
         except self.failures as error:
-            raise self._explain(error) from error
+            raise self._explain(error) from self._cause(error)
 
     @abstractmethod
     def check(self, loaded: Table, branch: str) -> None:
@@ -281,7 +285,7 @@ class Catalog(ABC):
         except CommitFailedException:
             raise
         except self.failures as error:
-            raise self._unclear(error) from error
+            raise self._unclear(error) from self._cause(error)
         private_api.delete_old_metadata(self._client, change.table, made.metadata)
 
     def commit_with_retries(
@@ -299,7 +303,9 @@ class Catalog(ABC):
             TargetUnreachableError: the table has not taken the change.
         """
         failure: Exception | None = None
-        for _ in range(tries):
+        tried = unclear = 0
+        while tried < tries and unclear < _UNCLEAR:
+            tried += 1
             try:
                 change = plan()
                 if change is None:
@@ -307,8 +313,9 @@ class Catalog(ABC):
                 self.commit(change)
             except (CommitFailedException, OSError) as error:
                 failure = error
+                unclear += not isinstance(error, CommitFailedException)
         raise TargetUnreachableError(
-            f"{failed} in {tries} tries{f': {brief(failure)}' if failure else ''}.",
+            f"{failed} in {tried} tries{f': {brief(failure)}' if failure else ''}.",
             remedy="check that the catalog and the table's folder can be written, then start the "
             "job again.",
         )
@@ -328,6 +335,10 @@ class Catalog(ABC):
             error: one of the failures.
         """
         return OSError(brief(error))
+
+    def _cause(self, error: Exception) -> Exception | None:
+        """Return what a traceback shows below our own error."""
+        return error
 
     @abstractmethod
     def _explain(self, error: Exception) -> TwoPhaseError:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 import pyarrow as pa
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.types import (
     BinaryType,
     BooleanType,
@@ -50,9 +50,50 @@ def table_schema(rows: pa.Schema) -> Schema:
     problems: list[str] = []
     fields = [_new_field(field, ids, problems, field.name) for field in rows]
     problems += duplicates(rows.names)
+    problems += name_problems(fields)
     if problems:
         raise refused(problems)
     return Schema(*fields)
+
+
+def name_problems(fields: Sequence[NestedField]) -> list[str]:
+    """Return which columns, or fields inside them, a table cannot have beside the others.
+
+    Iceberg finds a field by the names on its way, joined by dots, so the column `a.b` and the
+    field `b` of the column `a` are one to it. A data file has names that Avro allows: `a.b` is
+    `a_x2Eb` there.
+    """
+    problems: list[str] = []
+    in_table, in_files = dict[str, str](), dict[str, str]()
+    for path in _paths(StructType(*fields), ()):
+        shown = "column " + " in ".join(repr(name) for name in reversed(path))
+        if "" in path:
+            problems += [f"{shown} has an empty name"] if path[-1] == "" else []
+            continue
+        if "\0" in path[-1]:
+            problems.append(f"{shown} has a name that readers in C cut at its NUL")
+        in_file = ".".join(map(make_compatible_name, path))
+        if (other := in_table.setdefault(".".join(path), shown)) != shown:
+            problems.append(f"{shown} has the name of {other} in Iceberg")
+        elif (other := in_files.setdefault(in_file, shown)) != shown:
+            problems.append(f"{shown} has the name of {other} in data files, {in_file!r}")
+    return problems
+
+
+def _paths(kind: IcebergType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
+    """Yield the names on the way to each field."""
+    match kind:
+        case StructType():
+            inside = [(field.name, field.field_type) for field in kind.fields]
+        case ListType():
+            inside = [("element", kind.element_type)]
+        case MapType():
+            inside = [("key", kind.key_type), ("value", kind.value_type)]
+        case _:
+            inside = []
+    for name, inner in inside:
+        yield (*path, name)
+        yield from _paths(inner, (*path, name))
 
 
 def check_rows(rows: pa.Schema, schema: Schema) -> None:

@@ -11,6 +11,7 @@ from pyiceberg.table.metadata import TableMetadata
 
 from twophase.errors import ConfigError
 from twophase.sinks.iceberg import partitions, sorting
+from twophase.sinks.iceberg.columns import name_problems
 from twophase.sinks.iceberg.records import Manifest
 from twophase.sinks.iceberg.table import fields_of
 
@@ -57,6 +58,7 @@ def _refusals(metadata: TableMetadata) -> Iterator[str]:
     if properties.get("write.object-storage.enabled", "false").lower() == "true":
         yield "write.object-storage.enabled is true"
     yield from (f"{key} is set" for key in _ELSEWHERE if key in properties)
+    yield from name_problems(metadata.schema().fields)
     yield from partitions.refusals(metadata.spec(), metadata.schema())
     yield from sorting.refusals(metadata.sort_order(), metadata.schema())
 

@@ -15,7 +15,7 @@ from pyiceberg.table.update import AssertTableUUID
 
 from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.catalog import Catalog, Change
-from twophase.sinks.iceberg.columns import check_rows, refused, table_schema
+from twophase.sinks.iceberg.columns import check_rows, name_problems, refused, table_schema
 
 
 def add_columns(catalog: Catalog, rows: pa.Schema) -> Table:
@@ -57,4 +57,6 @@ def _lacking(loaded: Table, rows: pa.Schema) -> pa.Schema:
                 for name in alike
             ]
         )
+    if problems := name_problems([*schema.fields, *table_schema(new).fields]):
+        raise refused(problems)
     return new

@@ -26,6 +26,9 @@ _SECRET_HEADERS = ("authorization", "proxy-authorization", "cookie")
 _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 _METASTORE = re.compile(r"thrift://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
+_LONGEST_NAME = 255
+"""Of a folder, in bytes."""
+
 _TRANSFORM = re.compile(
     r"(?:(?P<plain>year|month|day|hour|void|identity)|(?P<sized>bucket|truncate)\[(?P<size>\d{1,9})\])"
     r"\((?P<of>.+)\)",
@@ -251,7 +254,35 @@ class IcebergOptions(Options):
             )
         if self.kind is CatalogKind.HIVE and self.table.count(".") != 1:
             raise ValueError("a table of a Hive metastore has one namespace: shop.orders")
+        self._check_names()
         return self
+
+    def _check_names(self) -> None:
+        """Check what a catalog, and the folder of a new table, make of the names in `table`."""
+        namespace, _, name = self.table.rpartition(".")
+        blank = [part for part in namespace.split(".") if part != part.strip()]
+        if self.kind is CatalogKind.SQL and blank:
+            raise ValueError(
+                f"the namespace {blank[0]!r} in table begins or ends with a blank, which the "
+                "catalog leaves out: leave it out here too"
+            )
+        for part in (namespace, name) if self.create else ():
+            if reason := self._reason_against(part):
+                raise ValueError(
+                    f"the name {part!r} in table {reason}, and create makes a folder of it: name "
+                    "the table otherwise, or leave create out and let another engine create it, "
+                    "with a location"
+                )
+
+    def _reason_against(self, name: str) -> str:
+        """Return why no folder, or one in that of another table, would have a name."""
+        is_plain = self.kind is CatalogKind.SQL and str(self.warehouse).startswith("/")
+        unfit = [mark for mark in ("/\0" if is_plain else "/\0?#") if mark in name]
+        if unfit:
+            return f"has {unfit[0]!r}"
+        if len(name.encode()) > _LONGEST_NAME:
+            return f"is longer than {_LONGEST_NAME} bytes"
+        return ""
 
     @property
     def kind(self) -> CatalogKind:
@@ -278,8 +309,20 @@ class IcebergOptions(Options):
         return self._secret("password")
 
     def token(self) -> str:
-        """Return the bearer token of a REST catalog; see `password`."""
-        return self._secret("token")
+        """Return the bearer token of a REST catalog; see `password`.
+
+        Raises:
+            ConfigError: it cannot be read, or sent.
+        """
+        found = self._secret("token")
+        if not _VALUE.fullmatch(found):
+            raise ConfigError(
+                f"The token that {'token_env' if self.token_env else 'token_file'} names has "
+                "characters that no header can have, such as the end of a line. It is not shown "
+                "here.",
+                remedy="leave nothing but the token there, in one line.",
+            )
+        return found
 
     def credential(self) -> str:
         """Return the client's id and secret at a REST catalog; see `password`."""

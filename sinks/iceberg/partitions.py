@@ -10,7 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.conversions import from_bytes, to_bytes
 from pyiceberg.partitioning import PartitionField, PartitionSpec
-from pyiceberg.schema import Schema
+from pyiceberg.schema import Schema, make_compatible_name
 from pyiceberg.transforms import IdentityTransform, parse_transform
 from pyiceberg.typedef import Record
 from pyiceberg.types import DoubleType, FloatType, IcebergType, PrimitiveType
@@ -146,3 +146,20 @@ def new_spec(fields: Sequence[str], schema: Schema) -> PartitionSpec:
             )
         )
     return PartitionSpec(*made)
+
+
+def check_names(spec: PartitionSpec, schema: Schema) -> None:
+    """Check that the partition fields of a new table have names of their own, in manifests too.
+
+    Raises:
+        ConfigError: two of them have one, or one has that of a column that it is not equal to.
+    """
+    made = [make_compatible_name(field.name) for field in spec.fields]
+    for field, name in zip(spec.fields, made, strict=True):
+        is_column = isinstance(field.transform, IdentityTransform)
+        if made.count(name) > 1 or (not is_column and field.name in schema.column_names):
+            raise ConfigError(
+                f"The partition field {field.transform}({schema.find_column_name(field.source_id)})"
+                f" would have a name that another one or a column has: {field.name!r}.",
+                remedy="choose another transform in partition_by, or rename the column.",
+            )

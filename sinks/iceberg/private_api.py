@@ -1,5 +1,5 @@
 """The only use of pyiceberg's private names, but for those of its clients of REST catalogs and Hive
-metastores, which `rest_catalog` and `hive_catalog` extend.
+metastores, which `rest_client` and `hive_catalog` extend.
 
 `Transaction.commit_transaction` retries: it makes a new snapshot and appends again, also if the
 reply of the first commit was lost (apache/iceberg-python #3320). So the parts of a commit are made

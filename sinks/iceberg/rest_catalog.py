@@ -13,8 +13,6 @@ from contextlib import suppress
 from typing import Any, ClassVar
 
 from pydantic import ValidationError
-from pyiceberg.catalog.rest import RestCatalog
-from pyiceberg.catalog.rest.auth import AuthManager
 from pyiceberg.exceptions import (
     AuthorizationExpiredError,
     BadRequestError,
@@ -34,8 +32,7 @@ from pyiceberg.table.update import (
     SetPropertiesUpdate,
     ValidatableTableRequirement,
 )
-from requests import HTTPError, PreparedRequest, RequestException, Response, Session
-from requests.adapters import HTTPAdapter
+from requests import RequestException
 from requests.exceptions import SSLError
 
 from twophase.errors import (
@@ -51,6 +48,7 @@ from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.branch import head_of, set_back
 from twophase.sinks.iceberg.catalog import Catalog, Change
 from twophase.sinks.iceberg.options import IcebergOptions
+from twophase.sinks.iceberg.rest_client import CurrentToken, RestClient, TokenError, reply_of
 from twophase.sinks.iceberg.synced_io import NAME
 
 _LOGIN = (UnauthorizedError, AuthorizationExpiredError, OAuthError)
@@ -61,7 +59,6 @@ _NOBODY = 1
 _UNUSED = "twophase-probe"
 _DOWN = "does not answer as it should"
 _BUSY = (408, 429)
-_CONNECT_S, _READ_S = 10.0, 60.0
 
 
 class RestServerCatalog(Catalog):
@@ -84,7 +81,7 @@ class RestServerCatalog(Catalog):
         self._is_open = False
         self._secrets = _parts(options.token(), options.credential())
         try:
-            client = RestClient(options.catalog, **self._properties())
+            client = RestClient(options.catalog, self._secrets, **self._properties())
         except (*self.failures, OSError) as error:
             raise self._explain(error) from None
         super().__init__(options, client)
@@ -160,14 +157,21 @@ class RestServerCatalog(Catalog):
         what, remedy = _meaning(error)
         is_refusal = not self._is_open and what != _DOWN
         kind = PreflightError if is_refusal else TargetUnreachableError
-        where = self._options.catalog_uri
-        return kind(f"The catalog {where} {what}: {self._shown(error)}.", remedy=remedy)
+        where = f"The catalog {self._options.catalog_uri}"
+        if isinstance(error, TokenError):
+            where = f"{error.url}, where the driver gets tokens for {self._options.catalog_uri},"
+            error = error.reason
+        return kind(f"{where} {what}: {self._shown(error)}.", remedy=remedy)
+
+    def _cause(self, error: Exception) -> Exception | None:  # noqa: ARG002
+        """See `Catalog`: none, as servers repeat secrets in their errors."""
+        return None
 
     def _shown(self, error: Exception) -> str:
         """Return an error in one line, without secrets that a server repeats in it."""
         text = brief(error)
         with suppress(ConfigError):
-            self._secrets |= _parts(self._options.token())
+            self._secrets.update(_parts(self._options.token()))
         for secret in sorted(self._secrets, key=len, reverse=True):
             text = text.replace(secret, "<redacted>")
         return text
@@ -198,6 +202,8 @@ class RestServerCatalog(Catalog):
 
 def _meaning(error: Exception) -> tuple[str, str]:
     """Return what an error says of the catalog, and what to do."""
+    if isinstance(error, TokenError):
+        return _meaning_of_tokens(error.reason)
     if isinstance(error, _LOGIN):
         remedy = (
             "correct the token or the credential that token_env, token_file, credential_env or "
@@ -205,7 +211,10 @@ def _meaning(error: Exception) -> tuple[str, str]:
         )
         return "refuses the login", remedy
     if isinstance(error, ForbiddenError):
-        remedy = "grant the account the right to read, create and change the table."
+        remedy = (
+            "grant the account the right to read, create and change the table, or correct "
+            "warehouse, prefix and headers."
+        )
         return "forbids it", remedy
     if isinstance(error, OSError) and not isinstance(error, RequestException):
         remedy = "correct tls_ca: a file in PEM that the driver may read."
@@ -216,11 +225,28 @@ def _meaning(error: Exception) -> tuple[str, str]:
             "certificate."
         )
         return "has no certificate that is trusted here", remedy
-    if isinstance(error, RequestException) or _status(error) >= 500 or _status(error) in _BUSY:
+    if _is_down(error):
         remedy = "check that the server runs, and read its log."
         return _DOWN, remedy
-    remedy = "correct catalog_uri, the address without /v1, and warehouse and prefix."
+    remedy = "correct catalog_uri, the address without /v1, and warehouse, prefix and headers."
     return "does not speak Iceberg's REST protocol there", remedy
+
+
+def _meaning_of_tokens(error: Exception) -> tuple[str, str]:
+    """Return the same of the server that the driver gets tokens from."""
+    if isinstance(error, (*_LOGIN, SSLError)):
+        return _meaning(error)
+    if _is_down(error):
+        remedy = "check that this server runs, or correct oauth2_server_uri."
+        return _DOWN, remedy
+    remedy = "correct oauth2_server_uri: the address to which a client sends id and secret."
+    return "gives no token", remedy
+
+
+def _is_down(error: Exception) -> bool:
+    """Return whether a server does not answer, or not now."""
+    status = _status(error)
+    return isinstance(error, RequestException) or status >= 500 or status in _BUSY
 
 
 def _parts(*secrets: str) -> set[str]:
@@ -231,62 +257,5 @@ def _parts(*secrets: str) -> set[str]:
 
 def _status(error: Exception) -> int:
     """Return the status of the reply that an error is of; 0 if it is of none."""
-    cause = error.__cause__
-    found = cause.response if isinstance(cause, HTTPError) else None
+    found = reply_of(error)
     return 0 if found is None else found.status_code
-
-
-class CurrentToken(AuthManager):
-    """The token of the options, read again for each request.
-
-    Args:
-        options: of the sink.
-    """
-
-    def __init__(self, options: IcebergOptions) -> None:
-        self._options = options
-
-    def auth_header(self) -> str:
-        """See `AuthManager`."""
-        return f"Bearer {self._options.token()}"
-
-
-class RestClient(RestCatalog):
-    """pyiceberg's client, with a deadline for each request: a server that hangs would hold the
-    driver for ever. A reply that comes too late is a lost one.
-    """
-
-    def _create_session(self) -> Session:
-        session = super()._create_session()
-        adapter = _Deadline(self.properties.get("ssl", {}).get("cabundle"))
-        for scheme in ("https://", "http://"):
-            session.mount(scheme, adapter)
-        return session
-
-
-class _Deadline(HTTPAdapter):
-    """Sends each request once, and waits for its reply up to a deadline.
-
-    Args:
-        authorities: a file of those to trust; None for requests' own, or what REQUESTS_CA_BUNDLE
-            names. That variable would go before the session's setting.
-    """
-
-    def __init__(self, authorities: str | None) -> None:
-        super().__init__()
-        self._authorities = authorities
-
-    def send(self, request: PreparedRequest, **options: Any) -> Response:  # type: ignore[override]
-        options["timeout"] = (_CONNECT_S, _READ_S)
-        if self._authorities is not None:
-            options["verify"] = self._authorities
-        return super().send(request, **options)
-
-    def close(self) -> None:
-        """Close the connections, which urllib3 would leave to the garbage collector: an error that
-        quotes a reply keeps its pool alive.
-        """
-        pools = self.poolmanager.pools
-        for key in pools.keys():  # noqa: SIM118 it refuses to be iterated
-            pools[key].close()
-        super().close()

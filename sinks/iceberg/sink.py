@@ -19,7 +19,7 @@ from twophase.sinks.iceberg.driver_table import DriverTable
 from twophase.sinks.iceberg.layout import check_table
 from twophase.sinks.iceberg.new_columns import add_columns
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
-from twophase.sinks.iceberg.options import IcebergOptions, SchemaChange
+from twophase.sinks.iceberg.options import CatalogKind, IcebergOptions, SchemaChange
 
 
 class IcebergSink(ArrowSink):
@@ -91,9 +91,11 @@ class IcebergSink(ArrowSink):
             must_exist: whether the branch must exist.
         """
         if found is None:
+            elsewhere = ", warehouse or prefix" if self._options.kind is CatalogKind.REST else ""
             raise ConfigError(
                 f"There is no table {self._options.where}.",
-                remedy="create it, correct table, or let the sink create it: `create=true`.",
+                remedy=f"create it, correct table{elsewhere}, or let the sink create it: "
+                "`create=true`.",
             )
         check_table(found, self._options.partition_by)
         check_branch(found, self._options.branch, must_exist=must_exist)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from typing import TYPE_CHECKING
@@ -13,6 +13,7 @@ from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema, sanitize_column_names
 from pyiceberg.table.sorting import SortOrder
 
+from twophase.sinks.common.lake.rows import TableColumn
 from twophase.sinks.common.staging.staging_area import StagingArea
 from twophase.sinks.iceberg.partitions import Partitions
 from twophase.sinks.iceberg.sorting import Sorting
@@ -91,6 +92,15 @@ class WrittenTable:
     def arrow_schema(self) -> pa.Schema:
         """The same as Arrow has it, with the ids of the columns."""
         return schema_to_pyarrow(self.file_schema)
+
+    @cached_property
+    def columns(self) -> Sequence[TableColumn]:
+        """The columns as rows have them, with the table's names outside and inside."""
+        forms = schema_to_pyarrow(self.schema)
+        return [
+            TableColumn(field.name, form.type, field.required)
+            for field, form in zip(self.schema.fields, forms, strict=True)
+        ]
 
     def __getstate__(self) -> dict[str, object]:
         """What is computed stays here: the executors compute it."""

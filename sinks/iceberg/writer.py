@@ -17,7 +17,7 @@ from pyiceberg.io.pyarrow import StatsAggregator
 from pyiceberg.manifest import FileFormat
 
 from twophase.errors import DeclinedError
-from twophase.sinks.common.lake.rows import TableColumn, in_table_order
+from twophase.sinks.common.lake.rows import in_table_order
 from twophase.sinks.common.staging.disk import NewFile
 from twophase.sinks.common.staging.writer import PieceWriter
 from twophase.sinks.iceberg.partitions import Values
@@ -40,16 +40,14 @@ class IcebergWriter(PieceWriter[WrittenTable, StagedFile]):
         return self._table.partitions.divide(self._in_table_order(batch))
 
     def _in_table_order(self, batch: pa.RecordBatch) -> pa.RecordBatch:
-        fields = zip(self._table.schema.fields, self._table.arrow_schema, strict=True)
-        columns = [TableColumn(field.name, form.type, field.required) for field, form in fields]
-        return in_table_order(batch, columns, self._transaction, self._subtask)
+        return in_table_order(batch, self._table.columns, self._transaction, self._subtask)
 
     def _new_file(
         self, path: Path, number: int, values: Values, batches: list[pa.RecordBatch]
     ) -> StagedFile:
         schema = self._table.arrow_schema
         rows = pa.Table.from_batches(
-            [pa.RecordBatch.from_arrays(batch.columns, schema=schema) for batch in batches]
+            [pa.RecordBatch.from_arrays(_named(batch, schema), schema=schema) for batch in batches]
         )
         if self._table.sorting:
             rows = self._table.sorting.sort(rows)
@@ -84,6 +82,17 @@ class IcebergWriter(PieceWriter[WrittenTable, StagedFile]):
             _by_id({column: _upper_bound(one) for column, one in bounds}),
             tuple(found.split_offsets),
         )
+
+
+def _named(batch: pa.RecordBatch, schema: pa.Schema) -> list[pa.Array]:
+    """Return the columns with the names that a file has inside them: a cast would look for fields
+    of these names, and find none.
+    """
+    columns = zip(batch.columns, schema, strict=True)
+    return [
+        column if column.type == field.type else column.view(field.type)
+        for column, field in columns
+    ]
 
 
 def _by_id(values: Mapping[int, V | None]) -> dict[str, V]:

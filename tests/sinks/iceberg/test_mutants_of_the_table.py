@@ -1,4 +1,4 @@
-"""Each rule of fence, abort, target, branches and new columns has a test that finds it missing."""
+"""Each rule of fence, abort, target, branches, columns, names has a test that finds it missing."""
 
 from __future__ import annotations
 
@@ -7,10 +7,12 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from harness.duck import duckdb_with_iceberg
 from harness.rule_mutants import Mutant
 from tests.sinks.iceberg import (
     others,
     test_branches,
+    test_names,
     test_new_columns,
     test_other_writers,
     test_sql_catalog,
@@ -31,10 +33,13 @@ from twophase.sinks.common.lake import orphans
 from twophase.sinks.common.lake.synced_stream import SyncedStream
 from twophase.sinks.iceberg import (
     branch,
+    columns,
     driver_table,
     new_columns,
+    partitions,
     private_api,
     proofs,
+    writer,
 )
 from twophase.sinks.iceberg.catalog import (
     AssertRef,
@@ -358,9 +363,45 @@ COLUMNS = [
         "assert",
     ),
 ]
+NAMES = [
+    Mutant(
+        "fields inside a column are not looked for by their names in a file",
+        writer._named,
+        "column.view(field.type)",
+        "column.cast(field.type)",
+        lambda given: test_names.test_a_column_reads_back_by_its_name_outside_and_inside_of_others(
+            given.folder, "a.b", duckdb_with_iceberg()
+        ),
+        "assert",
+    ),
+    Mutant(
+        "columns have names of their own in files",
+        columns.name_problems,
+        "elif (other := in_files.setdefault(in_file, shown)) != shown:",
+        "elif not (other := in_files.setdefault(in_file, shown)):",
+        lambda given: (
+            test_names.test_a_table_of_others_with_such_columns_is_refused_until_one_is_renamed(
+                given.folder, duckdb_with_iceberg()
+            )
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "partition fields have names of their own",
+        partitions.check_names,
+        "made.count(name) > 1",
+        "False",
+        lambda given: (
+            test_names.test_a_partition_field_that_would_have_the_name_of_another_is_refused_before_a_table_is_created(
+                given.folder, ["bucket[2](id)", "bucket[4](id)"], "id_bucket", []
+            )
+        ),
+        MISSING,
+    ),
+]
 
 
-@pytest.mark.parametrize("mutant", [*FENCE, *ABORT, *TARGET, *BRANCHES, *COLUMNS], ids=str)
+@pytest.mark.parametrize("mutant", [*FENCE, *ABORT, *TARGET, *BRANCHES, *COLUMNS, *NAMES], ids=str)
 def test_a_rule_that_is_broken_is_found(mutant: Mutant, tmp_path: Path) -> None:
     with pytest.MonkeyPatch.context() as patch:
         mutant.is_found(Given(tmp_path, patch))
