@@ -12,12 +12,15 @@ import subprocess
 import sys
 import threading
 import time
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import kafka.codec
 import pyarrow as pa
 import pytest
+from confluent_kafka import Consumer
+from kafka import KafkaProducer
 from pyspark.errors import StreamingQueryException
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import IntegerType, LongType, StringType, StructField, StructType
@@ -455,7 +458,7 @@ def test_records_that_compaction_took_from_a_range_are_not_missed(topics: Topics
 
 
 def test_both_engines_read_the_same(topics: Topics) -> None:
-    topic = topics.create()
+    topic = topics.create(settings={"max.message.bytes": "8000000"})
     for codec in ("none", "gzip", "snappy", "lz4", "zstd"):
         producer = topics.producer(**{"compression.type": codec})
         for i in range(200):
@@ -463,9 +466,13 @@ def test_both_engines_read_the_same(topics: Topics) -> None:
                 topic,
                 b"%d" % i * (i + 1),
                 key=None if i % 3 else b"k%d" % i,
-                headers=[(codec, b"x")],
+                headers=[(codec, b"x"), (codec, None), ("", b"")],
             )
         assert producer.flush(10) == 0
+    large = topics.producer(**{"message.max.bytes": 8_000_000})
+    for number in range(3):
+        large.produce(topic, b"%d" % number * 6_000_000, key=b"")
+    assert large.flush(30) == 0
     topics.send(topic, [None, b"", b"x" * 900_000])
     read = []
     for engine in ENGINES:
@@ -480,8 +487,40 @@ def test_both_engines_read_the_same(topics: Topics) -> None:
         end = reader.latestOffset(start, ReadAllAvailable())
         batches = [batch for item in reader.partitions(start, end) for batch in reader.read(item)]
         read.append(pa.Table.from_batches(batches).combine_chunks())
-    assert read[0].num_rows == 1003
+    assert read[0].num_rows == 1006
     assert read[0].equals(read[1])
+
+
+class NoText(str):
+    """The name of a header that is no UTF-8, as clients write it whose names are bytes."""
+
+    __slots__ = ()
+
+    def encode(self, *_: object) -> bytes:
+        return b"\xff\xfe"
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_header_whose_name_is_no_utf8_is_named_and_its_record_read_without_headers(
+    topics: Topics, engine: str
+) -> None:
+    topic = topics.create()
+    topics.send(topic, numbers(0, 2))
+    with closing(KafkaProducer(bootstrap_servers=topics.servers, linger_ms=500)) as producer:
+        producer.send(topic, b"2")
+        producer.send(topic, b"3", headers=[(NoText("name"), b"x")]).get(30)
+    topics.send(topic, numbers(4, 6))
+    stream = Stream(topics, topic, fetch__engine=engine, columns="value,headers")
+    start, end = stream.first()
+    reader = raw_reader(stream.options)
+    with pytest.raises(
+        BadRecordError, match=rf"from offset [0-3] of {topic}-0 .* not UTF-8"
+    ) as caught:
+        [[*reader.read(item)] for item in reader.partitions(start, end)]
+    assert "`fetch.engine=librdkafka` and without headers in `columns`" in caught.value.remedy
+    stream.options |= {"fetch.engine": "librdkafka", "columns": "value,offset"}
+    stream.reader = stream.new_reader()
+    assert stream.read(start, end) == [*range(6)]
 
 
 def test_records_whose_codec_is_not_installed_are_read_once_it_is(
@@ -663,6 +702,28 @@ def test_group_offsets_go_forward_only_and_join_nothing(topics: Topics) -> None:
     topics.send(topic, numbers(109, 120), 1)
     following = Stream(topics, topic, group__id="committer", startingOffsets="committed")
     assert sorted(wait_for(following, 8)) == [20, 21, 22, 115, 116, 117, 118, 119]
+
+
+@pytest.mark.parametrize("protocol", ["classic", "consumer"])
+def test_offsets_of_a_group_that_others_are_members_of_are_committed_once_they_have_left(
+    topics: Topics, protocol: str
+) -> None:
+    topic, name = topics.create(), f"shared-{protocol}"
+    topics.send(topic, numbers(0, 5))
+    stream = Stream(topics, topic, group__id=name)
+    stream.rest()
+    group, line = GroupOffsets(stream.options), json.dumps(stream.offset)
+    settings = {"bootstrap.servers": topics.servers, "group.id": name, "group.protocol": protocol}
+    with closing(Consumer(settings | {"auto.offset.reset": "earliest"})) as other:
+        other.subscribe([topic])
+        deadline = time.monotonic() + 60
+        while other.poll(0.1) is None:
+            assert time.monotonic() < deadline, "the other consumer has joined no group"
+        with pytest.raises(SourceUnavailableError, match=f"group '{name}' has members") as caught:
+            group.commit(line)
+    assert "let its other consumers leave, or set another group.id" in caught.value.remedy
+    group.commit(line)
+    assert group.committed(line) == {Partition(topic, 0): 5}
 
 
 def test_a_broker_that_does_not_answer_is_named_and_its_threads_end() -> None:

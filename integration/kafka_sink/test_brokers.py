@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
 import time
 from collections.abc import Iterator
 from contextlib import closing
@@ -23,6 +24,7 @@ from twophase.engine.engine import Engine
 from twophase.errors import DeclinedError, TargetUnreachableError
 from twophase.events import CheckpointDecided, CommitRetried, Event, Observers
 from twophase.ids import Attempt, Subtask
+from twophase.kafka_client.connection import CLIENT_ID
 from twophase.options.job_options import JobOptions
 from twophase.sinks.kafka.clients import UNCOMMITTED, RangeReader, RecordWriter
 from twophase.sinks.kafka.options import KafkaSinkOptions
@@ -30,6 +32,7 @@ from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction_id
 from twophase.testing.plain_host import ListedRows, PlainHost
 from twophase.testing.services import KafkaService
+from twophase.testing.services.kafka_install import java_command
 
 pytestmark = [pytest.mark.part("kafka"), pytest.mark.server]
 
@@ -53,6 +56,40 @@ def come_back(broker: KafkaService, harness: KafkaHarness) -> None:
 def look_again(broker: KafkaService, harness: KafkaHarness) -> None:
     harness.topics.admin.close()
     harness.topics = Topics(broker.bootstrap_servers)
+
+
+def test_brokers_that_throttle_are_waited_for_as_long_as_rows_get_through(
+    broker: KafkaService,
+) -> None:
+    """As by a quota of the account: the last rows wait for longer than the brokers may be silent
+    (four times `request.timeout`).
+    """
+    with Topics(broker.bootstrap_servers) as topics:
+        harness = KafkaHarness(topics, **SHORT)
+        harness.topic = topics.create(1, fresh_name("slow"), {"max.message.bytes": "100000"})
+        rows = [{**row, "name": "x" * 10_000} for row in harness.rows(range(230))]
+        with closing(harness.opened()) as sink:
+            writer = sink.writers()(transaction_id(), Subtask(0, 0))
+            quota(broker, "--add-config", "producer_byte_rate=100000")
+            try:
+                writer.write(pa.RecordBatch.from_pylist(rows, schema=harness.schema))
+                began = time.monotonic()
+                piece = writer.pre_commit()
+            finally:
+                quota(broker, "--delete-config", "producer_byte_rate")
+            assert time.monotonic() - began > 8, "nothing was throttled"
+            assert piece is not None
+            assert sink.commit([CommitRequest(piece)]) == [Committed()]
+        assert len(harness.rows_visible()) == len(rows)
+
+
+def quota(broker: KafkaService, *change: str) -> None:
+    """Change what the brokers take of the sink's clients."""
+    options = ("--bootstrap-server", broker.bootstrap_servers, "--alter", *change)
+    clients = ("--entity-type", "clients", "--entity-name", CLIENT_ID)
+    command = java_command(["-Xmx128m"], "kafka.admin.ConfigCommand", *options, *clients)
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done.stderr
 
 
 class TestABrokerThatIsKilled(ContractBase):

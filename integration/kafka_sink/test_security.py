@@ -126,6 +126,25 @@ class TestASinkWithAPassword(ContractBase):
             assert self.commit(sink, pieces) == [Committed()]
         assert self.ids_visible() == [1, 2]
 
+    @pytest.mark.parametrize("of", ["topic", "ledger"])
+    def test_a_right_that_is_taken_under_a_job_is_named_and_given_again_it_goes_on(
+        self, harness: KafkaHarness, plain: Topics, of: str
+    ) -> None:
+        with closing(harness.opened()) as sink:
+            writer = sink.writers()(transaction_id(), Subtask(0, 0))
+            rules = all_but(harness, of, "WRITE")
+            plain.admin.create_acls(rules)
+            wait_for(plain, rules, there=True)
+            with pytest.raises(DeclinedError, match="Topic authorization failed") as caught:
+                pre_committed(writer, self.batch([1]))
+            writer.abort()
+            assert "that the account may write to topic, ledger" in caught.value.remedy
+            plain.admin.delete_acls(rules)
+            wait_for(plain, rules, there=False)
+            pieces = self.prepare(sink, [1, 2], transaction_id(1), Subtask(0, 0))
+            assert self.commit(sink, pieces) == [Committed()]
+        assert self.ids_visible() == [1, 2]
+
     @pytest.mark.parametrize("of", ["topic", "staging"])
     def test_settings_that_a_repair_may_not_read_are_named_and_each_remedy_helps(
         self, harness: KafkaHarness, plain: Topics, of: str

@@ -18,6 +18,7 @@ from twophase.sinks.kafka.rows import KafkaRecord
 QUEUE_BYTES = 32 << 20
 """What is held of records that are on their way; librdkafka's own limit is a gigabyte."""
 _QUEUE_FULL_POLL_S = 0.05
+_FLUSH_LOOK_S = 0.5
 _PATIENCE = 4
 REJECTED = (
     KafkaError.MSG_SIZE_TOO_LARGE,
@@ -27,6 +28,7 @@ REJECTED = (
     KafkaError._INVALID_ARG,
 )
 """The errors of a record that the topic does not take."""
+_PURGED = (KafkaError._PURGE_QUEUE, KafkaError._PURGE_INFLIGHT)
 _LATE = (KafkaError._TIMED_OUT, KafkaError._MSG_TIMED_OUT)
 _REFUSED = (KafkaError._AUTHENTICATION, KafkaError._SSL)
 """What librdkafka only tells its callback, while it tries again until it is late."""
@@ -83,11 +85,13 @@ class Sender:
         self._failures: list[SendError] = []
         self._refusal = ""
         self._producer: Any = None
+        self._is_transaction = "transactional.id" in settings
         longest_s = options.transaction_timeout_s
         base = for_librdkafka(options) | {
             # librdkafka takes no transactions that are shorter than these
             "socket.timeout.ms": int(1000 * min(longest_s, options.request_timeout_s)),
-            "message.timeout.ms": int(1000 * min(longest_s, _PATIENCE * options.request_timeout_s)),
+            # a record waits for those before it, however slowly they get through
+            "message.timeout.ms": int(1000 * longest_s),
             "linger.ms": 5,
             "queue.buffering.max.kbytes": QUEUE_BYTES >> 10,
             "compression.type": options.compression.value,
@@ -115,13 +119,13 @@ class Sender:
         **more: Any,
     ) -> None:
         """Take a record; wait while too many are on their way."""
-        deadline = time.monotonic() + _PATIENCE * self._request_s
+        deadline = self._deadline()
         while True:
             try:
                 self._producer.produce(topic, value, key, partition, **more)
             except BufferError:
                 if time.monotonic() >= deadline:
-                    raise self._told(KafkaError(KafkaError._TIMED_OUT), topic) from None
+                    raise self._late(topic) from None
                 self._served(self._producer.poll, _QUEUE_FULL_POLL_S)
             except KafkaException as error:
                 self.check()
@@ -141,9 +145,13 @@ class Sender:
         self.send(topic, record.value, record.key, **more)
 
     def flush(self) -> None:
-        """Return when all replicas have all records."""
-        if self._served(self._producer.flush, _PATIENCE * self._request_s):
-            raise self._told(KafkaError(KafkaError._TIMED_OUT))
+        """Return when all replicas have all records; fail when none gets through for long."""
+        before, deadline = len(self._producer), self._deadline()
+        while left := self._served(self._producer.flush, _FLUSH_LOOK_S):
+            if left < before:
+                before, deadline = left, self._deadline()
+            elif time.monotonic() >= deadline:
+                raise self._late()
 
     def commit(self) -> None:
         """Commit the transaction. After a failure it may be committed or not."""
@@ -168,7 +176,28 @@ class Sender:
         """Raise the first failure, if there was one."""
         if self._failures:
             first = self._failures[0]
-            raise self._told(first.error, first.topic)
+            raise self._told(self._cause(first.error), first.topic)
+
+    def _cause(self, error: KafkaError) -> KafkaError:
+        """Return why a transaction has failed: its records only tell that they were purged."""
+        if self._is_transaction and error.code() in _PURGED:
+            try:
+                self._producer.begin_transaction()  # refused with the reason
+            except KafkaException as refusal:
+                return refusal.args[0]  # type: ignore[no-any-return]
+        return error
+
+    def _late(self, topic: str | None = None) -> SendError:
+        """Return a failure of what is not sent any more: it must not arrive later."""
+        failure = self._told(KafkaError(KafkaError._TIMED_OUT), topic)
+        if self._is_transaction:
+            with suppress(KafkaException, SystemError):  # begins, and goes on without us
+                self._producer.abort_transaction(0)
+        self._producer.purge()
+        return failure
+
+    def _deadline(self) -> float:
+        return time.monotonic() + _PATIENCE * self._request_s
 
     def _heard(self, error: KafkaError) -> None:
         # the alert of TLS 1.3 comes behind the handshake, as a failure of the connection

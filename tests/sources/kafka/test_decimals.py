@@ -126,6 +126,19 @@ def test_the_message_has_the_number_as_it_was_given() -> None:
             decoder.batch()
 
 
+@pytest.mark.parametrize("given", ["NaN", "Infinity", "-Infinity"])
+def test_the_message_has_what_python_writes_for_numbers_that_json_does_not_have(given: str) -> None:
+    schema = pa.schema([("f", pa.float64()), ("a", pa.int64()), ("s", pa.string())])
+    decoder = JsonDecoder(schema, ITEM, OnBadRecord.FAIL)
+    decoder.take(Block([b'{"f":%s}' % given.encode()], range(1)))
+    assert decoder.batch().num_rows == 1
+    for column, says in (("a", f"a: b'{given}' does not fit int64"), ("s", "NaN or Infinity")):
+        value = f'{{"f":NaN,"{column}":{given}}}'.encode()
+        decoder.take(Block([b'{"a":1}', value], range(2)))
+        with pytest.raises(BadRecordError, match=f"offset 1 .*{says}"):
+            decoder.batch()
+
+
 @pytest.mark.parametrize(
     ("text", "is_it"),
     [

@@ -119,6 +119,8 @@ def test_other_starting_offsets_are_refused(text: str) -> None:
         ("subscribe", ""),
         ("subscribe", "a/b"),
         ("subscribe", "../x"),
+        ("subscribe", "orders, .."),
+        ("subscribe", "."),
         ("value.format", "avro"),
         ("json.on_error", "dead_letter"),
         ("json.on_tombstone", "keep"),

@@ -10,10 +10,12 @@ import pytest
 from pyspark.sql.types import StructType
 
 from harness.spark_features import needs
-from twophase.errors import ConfigError
+from twophase.errors import BadRecordError, ConfigError
 from twophase.sources.kafka.block import Block
 from twophase.sources.kafka.data_source import KafkaDataSource
+from twophase.sources.kafka.json_format import JsonDecoder
 from twophase.sources.kafka.offsets import OffsetRange
+from twophase.sources.kafka.options import OnBadRecord
 from twophase.sources.kafka.raw_format import DDL, RawDecoder
 from twophase.spark_versions import LIMITED_READS
 
@@ -82,6 +84,35 @@ def test_every_column_of_several_blocks() -> None:
     batch.validate(full=True)
     assert batch.schema == SCHEMA
     assert batch.to_pylist() == expected(0) + expected(100)
+
+
+FIRST_BEYOND_MS = 2**63 // 1000 + 1
+"""In microseconds it takes more than 63 bits."""
+
+
+def test_a_timestamp_beyond_spark_s_names_its_record_and_without_the_column_it_is_read() -> None:
+    """As of producers that give microseconds or nanoseconds."""
+    nanoseconds = Block([b"{}", b"{}"], [7, 9], [None] * 2, [1_500, 1_800_000_000 * 10**9])
+    json_schema = pa.schema([("id", pa.int64()), ("kafka_timestamp", pa.timestamp("us", "UTC"))])
+
+    def decoder(schema: pa.Schema) -> RawDecoder | JsonDecoder:
+        is_raw = "offset" in schema.names
+        return RawDecoder(schema, ITEM) if is_raw else JsonDecoder(schema, ITEM, OnBadRecord.FAIL)
+
+    for schema in (SCHEMA.remove(6), json_schema):
+        with pytest.raises(BadRecordError, match=r"offset 9 of .* 1800000000000000000") as caught:
+            decoder(schema).take(nanoseconds)
+        (column,) = [name for name in schema.names if name.endswith("timestamp")]
+        assert "leave the column out" in caught.value.remedy
+        assert column in caught.value.remedy
+        without = decoder(schema.remove(schema.names.index(column)))
+        without.take(nanoseconds)
+        assert without.batch().num_rows == 2
+    last = decoder(SCHEMA.remove(6))
+    last.take(Block([b""], [0], [None], [FIRST_BEYOND_MS - 1]))
+    assert last.batch()["timestamp"].cast(pa.int64()).to_pylist() == [(FIRST_BEYOND_MS - 1) * 1000]
+    with pytest.raises(BadRecordError):
+        last.take(Block([b""], [0], [None], [FIRST_BEYOND_MS]))
 
 
 @pytest.mark.spark

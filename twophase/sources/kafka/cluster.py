@@ -15,6 +15,7 @@ from kafka.admin import ConfigResource, ConfigResourceType
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from kafka.structs import OffsetAndMetadata
 
+from twophase.errors import SourceUnavailableError
 from twophase.kafka_client.client import BACKOFF_S, BrokerClient
 from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.loss import check_topic
@@ -56,7 +57,8 @@ class Cluster(BrokerClient):
         """Commit offsets for a group without joining it.
 
         Raises:
-            SourceUnavailableError: a partition was not committed.
+            SourceUnavailableError: a partition was not committed, as after somebody has joined the
+                group.
         """
         wanted = {
             TopicPartition(*entry.key): OffsetAndMetadata(entry.offset, "", entry.leader_epoch)
@@ -65,6 +67,12 @@ class Cluster(BrokerClient):
 
         def commit(admin: Any) -> None:
             for key, error in admin.alter_group_offsets(group, wanted).items():
+                if error is kafka_errors.UnknownMemberIdError:
+                    raise SourceUnavailableError(
+                        f"Kafka at {self._options.bootstrap_servers} takes no offsets: group "
+                        f"{group!r} has members, which alone commit them.",
+                        remedy="let its other consumers leave, or set another group.id.",
+                    )
                 if error is not kafka_errors.NoError:
                     raise error(f"{Partition(*key)} of group {group!r}")
 

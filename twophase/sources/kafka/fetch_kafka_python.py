@@ -20,6 +20,7 @@ from twophase.sources.kafka.options import KafkaOptions
 
 _BLOCK = 1_000
 _POLL_MS = 50
+_NO_UTF8 = UnicodeDecodeError.__name__
 
 
 def fetch(
@@ -29,6 +30,7 @@ def fetch(
 
     Raises:
         SourceLossError: records of the range are gone.
+        BadRecordError: the name of a header is no text.
         SourceUnavailableError: the read makes no progress.
         RefusedError: a broker refuses the client.
         SecretError: a secret cannot be read.
@@ -94,6 +96,8 @@ def _poll(consumer: Any, partition: TopicPartition, position: int, guard: ReadGu
     except RIGHTS as error:
         raise RefusedError(str(error)) from error
     except kafka_errors.KafkaError as error:
+        if _NO_UTF8 in str(error):  # it reads names of headers as text, and no other part
+            guard.no_utf8(position)
         if not error.retriable:
             guard.failed(position, str(error))
         guard.troubled(position, str(error))

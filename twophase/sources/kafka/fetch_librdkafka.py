@@ -38,6 +38,7 @@ def fetch(
 
     Raises:
         SourceLossError: records of the range are gone.
+        BadRecordError: the name of a header is no text.
         SourceUnavailableError: the read makes no progress.
         RefusedError: a broker refuses the client, or the secrets that it has are old.
         SecretError: a secret cannot be read.
@@ -67,7 +68,7 @@ def fetch(
             if position > item.end:
                 messages = [message for message in messages if message.offset() < item.end]
             if messages:
-                yield _block(messages, wanted)
+                yield _block(messages, wanted, guard)
 
 
 def _consumer(options: KafkaOptions, guard: ReadGuard, troubles: list[str]) -> Any:
@@ -157,7 +158,14 @@ def _failures(messages: list[Any], position: int, guard: ReadGuard, troubles: li
     return position
 
 
-def _block(messages: list[Any], wanted: Wanted) -> Block:
+def _headers(messages: list[Any], guard: ReadGuard) -> list[Any]:
+    try:
+        return [message.headers() for message in messages]
+    except (UnicodeDecodeError, SystemError):  # it may come with a later message, or as the latter
+        guard.no_utf8(messages[0].offset())
+
+
+def _block(messages: list[Any], wanted: Wanted, guard: ReadGuard) -> Block:
     first, last = messages[0].offset(), messages[-1].offset()
     whole = last - first + 1 == len(messages)
     return Block(
@@ -165,5 +173,5 @@ def _block(messages: list[Any], wanted: Wanted) -> Block:
         offsets=range(first, last + 1) if whole else [message.offset() for message in messages],
         keys=[message.key() for message in messages] if wanted.keys else [],
         timestamps_ms=[message.timestamp()[1] for message in messages] if wanted.timestamps else [],
-        headers=[message.headers() for message in messages] if wanted.headers else [],
+        headers=_headers(messages, guard) if wanted.headers else [],
     )

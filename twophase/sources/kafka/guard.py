@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable
 from typing import NoReturn
 
-from twophase.errors import SourceUnavailableError
+from twophase.errors import BadRecordError, SourceUnavailableError
 from twophase.kafka_client.access import AccessError, tls_remedy
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import check_begin, check_end, check_epoch
@@ -96,6 +96,19 @@ class ReadGuard:
             f"The broker says that {self.look(position)} are available.",
             remedy="a corrupt or unsupported record fails each time: "
             "check the brokers' logs and the installed codecs.",
+        )
+
+    def no_utf8(self, position: int) -> NoReturn:
+        """Fail the read, because a record has a header whose name is no text.
+
+        Raises:
+            BadRecordError: always.
+        """
+        raise BadRecordError(
+            f"{self._reading}: a record from offset {position} of {self._item.key} on has a header "
+            "whose name is not UTF-8.",
+            remedy="correct the producer; to read what is there, read it with "
+            "`fetch.engine=librdkafka` and without headers in `columns`.",
         )
 
     def refused(self, trouble: str) -> NoReturn:

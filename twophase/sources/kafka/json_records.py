@@ -33,6 +33,9 @@ _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
 _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
 _CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTALL)
+_CONSTANTS = (b"NaN", b"-NaN", b"Infinity", b"-Infinity", b"Inf", b"-Inf")
+_INSTEAD = {name: b"1.000000000%de38" % number for number, name in enumerate(_CONSTANTS)}
+_AS_GIVEN = {instead: name for name, instead in _INSTEAD.items()}
 # what msgspec says if no rewriting can help: only a STRING or a date may take something else
 _SURELY = re.compile(r"Expected `(?!str(?!` matching))").match
 NUL = "its value holds a NUL byte"
@@ -241,8 +244,13 @@ class RecordCheck:
             twice = self._repeated(text)
             if twice:
                 return UnfitError("is given twice", twice)
-            self._explain(_without_constants(text))
+            self._explain(plain := _without_constants(text))
+            if plain != text:
+                return UnfitError("a STRING cannot be NaN or Infinity without quotes")
         except UnfitError as error:
+            given = _AS_GIVEN.get(error.value) if isinstance(error.value, bytes) else None
+            if given is not None:
+                return UnfitError(error.reason, error.subject, given, error.remedy)
             return error
         except msgspec.DecodeError as error:
             return UnfitError(f"its value is not well-formed JSON ({error})")
@@ -380,7 +388,7 @@ def _overflows(text: bytes) -> bool:
 
 
 def _without_constants(text: bytes) -> bytes:
-    return _CONSTANT.sub(lambda found: found[1] or b"1e38", text)
+    return _CONSTANT.sub(lambda found: found[1] or _INSTEAD[found[0]], text)
 
 
 def _screen_type(target: pa.DataType, text: Any) -> Any:

@@ -23,6 +23,7 @@ from twophase.sources.kafka.starting import (
 
 RAW_COLUMNS = ("key", "value", "topic", "partition", "offset", "timestamp", "headers")
 _TOPIC = re.compile(r"[A-Za-z0-9._-]{1,249}")
+_NO_TOPICS = (".", "..")
 
 
 class ValueFormat(StrEnum):
@@ -58,7 +59,7 @@ def _parse_topics(value: object) -> object:
     """Split a text into names of topics, each once."""
     topics = _parse_names(value)
     if isinstance(topics, tuple):
-        bad = [topic for topic in topics if not _TOPIC.fullmatch(topic)]
+        bad = [topic for topic in topics if not _TOPIC.fullmatch(topic) or topic in _NO_TOPICS]
         if bad or not topics:
             wrong = bad[0] if bad else ""
             raise ValueError(f"give topic names separated by commas; {wrong!r} is not a topic name")

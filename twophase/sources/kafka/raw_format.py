@@ -8,7 +8,7 @@ from collections.abc import Callable
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from twophase.errors import ConfigError
+from twophase.errors import BadRecordError, ConfigError
 from twophase.internals.arrow_values import binaries, booleans, integers, scalar, texts
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.offsets import WHERE, OffsetRange
@@ -16,6 +16,7 @@ from twophase.sources.kafka.offsets import WHERE, OffsetRange
 MAX_ROWS = 20_000
 MAX_BYTES = 8 * 1024 * 1024
 TIMESTAMP = pa.timestamp("us", tz="UTC")
+_MOST_MS = (2**63 - 1) // 1000
 DDL = {
     "key": "BINARY",
     "value": "BINARY",
@@ -103,9 +104,21 @@ class RawDecoder:
         return []
 
 
-def timestamps(block: Block, _: OffsetRange) -> pa.Array:
-    """Return the timestamps of the records; null if the broker has none."""
+def timestamps(block: Block, item: OffsetRange) -> pa.Array:
+    """Return the timestamps of the records; null if the broker has none.
+
+    Raises:
+        BadRecordError: one is beyond those that Spark has.
+    """
     milliseconds = integers(block.timestamps_ms)
+    if pc.max(milliseconds).as_py() > _MOST_MS:
+        number, at = next((n, ms) for n, ms in enumerate(block.timestamps_ms) if ms > _MOST_MS)
+        raise BadRecordError(
+            f"Source {item.source!r}: the record at offset {block.offsets[number]} of {item.key} "
+            f"has the timestamp {at}: so many milliseconds are beyond a TIMESTAMP.",
+            remedy="let the producer give milliseconds since 1970; to read what is there, leave "
+            "the column out: timestamp of `columns`, or kafka_timestamp of the schema.",
+        )
     if pc.min(milliseconds).as_py() < 0:
         none = pa.nulls(1, milliseconds.type)[0]
         milliseconds = pc.if_else(pc.greater_equal(milliseconds, scalar(0)), milliseconds, none)
