@@ -125,7 +125,7 @@ class Catalogue:
             self._metadata[sql.removeprefix(_CREATE).partition("`")[0]] = None
             return []
         if sql.startswith("SHOW CREATE TABLE `shop`.`"):
-            return [("", "CREATE TABLE")]
+            return [(b"", b"CREATE TABLE")]
         if sql.startswith("EXPLAIN INSERT INTO `shop`.`"):
             return []
         answer = self._answers.get(_LOCKING.sub("", sql))

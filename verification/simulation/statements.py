@@ -32,8 +32,8 @@ _KEY = (
 _KEY_COLUMNS = "job, sink, lineage, checkpoint, generation, counter, subtask, task_attempt"
 _COLLAPSED = "job = %s AND sink = %s AND lineage = %s AND checkpoint <= %s"
 _SETTINGS = re.compile(
-    r"SET SESSION autocommit = (\d), sql_mode = '([^']*)', .* time_zone = '([^']*)', .*"
-    r" innodb_lock_wait_timeout = (\d+), .*"
+    r"SET SESSION autocommit = (\d), sql_mode = CONCAT_WS\(',', '([^']*)', .*"
+    r" time_zone = '([^']*)', .* innodb_lock_wait_timeout = (\d+), .*"
 )
 _ANY_ROW = re.compile(r"SELECT 1 FROM `shop`\.`(\w+)` LIMIT 1")
 _FENCE_READ = f"SELECT generation, counter FROM {_FENCE} WHERE job = %s AND sink = %s"
