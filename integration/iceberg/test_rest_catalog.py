@@ -6,7 +6,6 @@ import json
 import logging
 import pickle
 import traceback
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -33,13 +32,6 @@ from twophase.testing.services.iceberg_rest import IcebergRestService
 pytestmark = [pytest.mark.part("files"), pytest.mark.server]
 
 SECRET = "open-sesame"
-
-
-@pytest.fixture
-def before(rest_server: IcebergRestService) -> Iterator[Gateway]:
-    """A gateway before the catalog."""
-    with gateway(rest_server.uri) as made:
-        yield made
 
 
 @pytest.fixture

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import socket
 import traceback
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -26,13 +26,6 @@ from twophase.testing.services.iceberg_rest import IcebergRestService
 pytestmark = [pytest.mark.part("files"), pytest.mark.server]
 
 SECRET, TOKEN = "open-sesame", "the-first-token"
-
-
-@pytest.fixture
-def before(rest_server: IcebergRestService) -> Iterator[Gateway]:
-    """A gateway before the catalog."""
-    with gateway(rest_server.uri) as made:
-        yield made
 
 
 @pytest.fixture

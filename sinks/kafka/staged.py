@@ -24,6 +24,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import closing
+from functools import cached_property
 
 from twophase.contract.committable import Committable
 from twophase.contract.fencing import driver_is_fenced
@@ -93,8 +94,7 @@ class StagedPieces:
         if why := what_is_lost(self._brokers, Place.of(piece)):
             rows = f"the rows of piece {name} are not in their staging topic any more"
             return self._proven(name, piece) or Lost(f"{rows}: {why}")
-        sizes = sizes_of(self._brokers, self._options)
-        outcome = _copy(self._options, sizes, name, piece, lambda: self._look(name, piece))
+        outcome = _copy(self._options, self._sizes, name, piece, lambda: self._look(name, piece))
         if outcome == Committed():
             return committed(self._brokers, copy_of(name))
         return outcome
@@ -145,6 +145,10 @@ class StagedPieces:
             ranges = self._brokers.ranges(topic.name, topic.partitions)
             ends = {number: end for number, (_, end) in ranges.items()}
             delete_staged(self._brokers, topic, ends, self._ledger.staged(self._owner).values())
+
+    @cached_property
+    def _sizes(self) -> Mapping[str, int]:
+        return sizes_of(self._brokers, self._options)
 
     def _known(self, name: str, piece: Committable, proofs: Proofs) -> CommitOutcome | None:
         if (proof := _proof(name, piece, proofs)) is not None:
