@@ -6,7 +6,9 @@ import json
 import shlex
 import shutil
 import time
+from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import yaml
@@ -18,6 +20,7 @@ from tests.state.conftest import snapshot
 from twophase.cli.main import main
 from twophase.contract.sink import ArrowSink
 from twophase.errors import LostCommittableError
+from twophase.operations.savepoint import make
 from twophase.sinks.file.sink import FileSink
 
 
@@ -111,10 +114,15 @@ def decided(world: Files) -> Path:
     return world.spark() / "commits" / "2"
 
 
+def while_waiting(monkeypatch: pytest.MonkeyPatch, do: Callable[[float], object]) -> None:
+    """Have the command do this where it sleeps; threads that other tests left sleep as ever."""
+    monkeypatch.setattr(make, "time", SimpleNamespace(sleep=do))
+
+
 def test_one_waits_until_spark_has_finished_the_micro_batch(
     world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(time, "sleep", lambda _: decided.write_text(NOTE))
+    while_waiting(monkeypatch, lambda _: decided.write_text(NOTE))
     command("savepoint", "create", job_file(world), world.root / "saved", "--wait", "10min")
     assert (
         json.loads(command("savepoint", "show", world.root / "saved", "--json").stdout)[
@@ -129,13 +137,12 @@ def test_the_wait_is_bounded_and_the_error_says_how_to_wait_longer(
     world: Files, decided: Path, monkeypatch: pytest.MonkeyPatch, wait: str, looks: int
 ) -> None:
     looked: list[float] = []
-    sleep = time.sleep
 
     def look(seconds: float) -> None:
         looked.append(seconds)
-        sleep(seconds)
+        time.sleep(seconds)
 
-    monkeypatch.setattr(time, "sleep", look)
+    while_waiting(monkeypatch, look)
     asked = ("savepoint", "create", job_file(world), world.root / "saved")
     result = command(*asked, "--wait", wait, code=1)
     assert "Spark has not finished micro-batch 2" in result.stderr
