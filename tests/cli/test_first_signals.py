@@ -21,12 +21,18 @@ TIMEOUT_S = 60
 PROGRAM = """
 import runpy, signal, sys
 wanted, numbers = sys.argv.pop(1), map(int, sys.argv.pop(1).split(","))
+is_torn = sys.argv.pop(1) == "torn"
 class Finder:
     def find_spec(self, name, *_):
         if name == wanted:
             sys.meta_path.remove(self)
-            for number in numbers:
-                signal.raise_signal(number)
+            try:
+                for number in numbers:
+                    signal.raise_signal(number)
+            except BaseException as error:
+                if is_torn:  # as a library may be that is in the middle of its own imports
+                    raise ImportError(name) from error
+                raise
 sys.meta_path.insert(0, Finder())
 runpy.run_module("twophase.cli", run_name="__main__", alter_sys=True)
 """
@@ -40,6 +46,8 @@ IN_THE_IMPORTS = {
     "pydantic": signal.SIGINT,
     "yaml": signal.SIGTERM,
 }
+AFTER_THE_HANDLERS = ("twophase.cli.run", "pydantic", "yaml")
+"""A signal there is an exception."""
 
 
 @pytest.fixture
@@ -48,12 +56,30 @@ def job_file(tmp_path: Path) -> Path:
     return tmp_path / "job.yaml"
 
 
-def run(job_file: Path, module: str, *numbers: int, more: tuple[str, ...] = ()) -> tuple[int, str]:
-    """Run the command; send it signals when it is about to import a module."""
+def run(
+    job_file: Path,
+    module: str,
+    *numbers: int,
+    torn: bool = False,
+    more: tuple[str, ...] = (),
+    timeout_s: float = TIMEOUT_S,
+) -> tuple[int, str]:
+    """Run the command; send it signals when it is about to import a module.
+
+    Args:
+        job_file: the job's.
+        module: the one.
+        numbers: of the signals.
+        torn: whether the import turns what a signal raises into an error of its own.
+        more: options of the command.
+        timeout_s: for all of it.
+    """
     sent = ",".join(str(int(number)) for number in numbers)
-    words = [sys.executable, "-c", PROGRAM, module, sent, "run", str(job_file), *more]
+    program = [sys.executable, "-c", PROGRAM, module, sent, "torn" if torn else "whole"]
+    words = [*program, "run", str(job_file), *more]
+    given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
     done = subprocess.run(
-        words, cwd=ROOT, capture_output=True, text=True, timeout=TIMEOUT_S, check=False
+        words, cwd=ROOT, env=given, capture_output=True, text=True, timeout=timeout_s, check=False
     )
     assert done.stderr == ""
     return done.returncode, done.stdout
@@ -64,6 +90,13 @@ def test_a_signal_in_the_middle_of_the_imports_is_a_clean_stop(
     job_file: Path, module: str, number: signal.Signals
 ) -> None:
     assert run(job_file, module, number) == (0, f"{SAID}\n")
+
+
+@pytest.mark.parametrize("module", AFTER_THE_HANDLERS)
+def test_what_a_library_makes_of_a_signal_in_its_imports_is_no_failure(
+    job_file: Path, module: str
+) -> None:
+    assert run(job_file, module, signal.SIGTERM, torn=True) == (0, f"{SAID}\n")
 
 
 def test_it_is_told_as_json_too(job_file: Path) -> None:

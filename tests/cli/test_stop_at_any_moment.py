@@ -17,6 +17,7 @@ import psutil
 import pytest
 
 from harness.job_command import TIMEOUT_S, Command, without_end
+from tests.cli import test_first_signals as first
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("cli"), pytest.mark.thin(3)]
 
@@ -97,6 +98,18 @@ MOMENTS: list[tuple[Moment, float]] = [
     for after_s in (0, _CALM_S, 3 * _CALM_S)
 ]
 IN_EVERY_RUN = MOMENTS[0], MOMENTS[3], MOMENTS[4], MOMENTS[9]
+
+
+@pytest.mark.parametrize("torn", [False, True])
+def test_a_signal_while_spark_starts_is_no_failure_whatever_a_library_makes_of_it(
+    endless: Command, torn: bool
+) -> None:
+    """It tears the import of what comes after Spark."""
+    job_file, module = endless.root / "job.yaml", "twophase.cli.jobfile.pipeline"
+    code, out = first.run(job_file, module, signal.SIGTERM, torn=torn, timeout_s=TIMEOUT_S)
+    assert code == 0
+    assert "failed" not in out
+    assert out.endswith(f"{first.SAID}\n")
 
 
 @pytest.mark.parametrize(

@@ -19,6 +19,7 @@ from twophase.errors import PreflightError
 from twophase.internals.pyspark_version import check_pyspark
 from twophase.wording import of_command
 
+_STOPPED = "Stopped by a signal before the job had begun: nothing was written."
 _COMMANDS = ("check", "checkpoints", "repair", "run", "savepoint", "state")
 
 _EXIT_CODES = """\
@@ -74,10 +75,13 @@ class Commands(click.Group):
         except KeyboardInterrupt as error:
             if ctx.obj is None and not isinstance(error, InterruptedStart):
                 raise
-            _say("Stopped by a signal before the job had begun: nothing was written.")
+            _say(_STOPPED)
             return None
         except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
-            ctx.exit(_show(error))
+            if ctx.obj is None or not ctx.obj.interrupted:
+                ctx.exit(_show(error))
+            _say(_STOPPED)
+            return None
 
 
 def _say(text: str) -> None:

@@ -160,7 +160,7 @@ def _run_job(
         events_are_shown=type(view) is not SilentView,
         formatter=view.log_formatter,
     )
-    with view, log:
+    with view, log, signals.telling():
         _run_on_spark(job, sinks, start, view, output, signals)
 
 

@@ -52,11 +52,14 @@ class StopSignals:
     Attributes:
         first: called in a thread of its own at the first signal, to inform the user.
         hangs: as given.
+        interrupted: whether a signal has interrupted the main thread. What is raised then may be
+            another error: a library that is torn in the middle of its import cannot be imported.
     """
 
     def __init__(self, hangs: Callable[[str], None], deadline_s: float = _DEADLINE_S) -> None:
         self.first: Callable[[], None] = lambda: None
         self.hangs = hangs
+        self.interrupted = False
         self._deadline_s = deadline_s
         self._lock = threading.Lock()
         self._stop: Callable[[], object] | None = None
@@ -76,6 +79,16 @@ class StopSignals:
             asked = self._asked
         if asked:
             raise InterruptedStart
+
+    @contextmanager
+    def telling(self) -> Iterator[None]:
+        """Raise InterruptedStart for any error that an interruption has become in the context."""
+        try:
+            yield
+        except Exception as error:
+            if self.interrupted:
+                raise InterruptedStart from error
+            raise
 
     @contextmanager
     def handled(self) -> Iterator[Self]:
@@ -100,6 +113,7 @@ class StopSignals:
     def _interrupt(self, *_: object) -> None:
         if self._stop is None:
             logging.disable()  # py4j reports the call that this tears
+            self.interrupted = True
             raise InterruptedStart
 
     def _read(self, pipe: int, deadline: threading.Timer) -> None:
