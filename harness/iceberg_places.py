@@ -16,6 +16,7 @@ from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchNamespaceError
 from sqlalchemy import make_url
 
+from harness.rights import secret_file
 from twophase.testing.harness import contents_of, fresh_name
 from twophase.testing.services import MariaDbService, MySqlService
 
@@ -120,9 +121,9 @@ class MySqlPlace(Place):
         self.database = fresh_name("lake")
         folder.mkdir(parents=True, exist_ok=True)
         server.create_database(self.database)
-        self._password = folder.parent / f"{self.database}.password"
-        self._password.touch(mode=0o600)
-        self._password.write_text(f"{server.password}\n")
+        self._password = secret_file(
+            folder.parent / f"{self.database}.password", f"{server.password}\n"
+        )
 
     @property
     def tables(self) -> Path:

@@ -6,6 +6,7 @@ import ctypes
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 _VERSION = 0x20080522
@@ -23,6 +24,13 @@ class _Capabilities(ctypes.Structure):
         ("permitted", ctypes.c_uint32),
         ("inheritable", ctypes.c_uint32),
     )
+
+
+def secret_file(path: Path, text: str) -> Path:
+    """Write a file that only its owner may read, before there is anything to read in it."""
+    path.touch(mode=0o600)
+    path.write_text(text)
+    return path
 
 
 @contextmanager

@@ -24,10 +24,19 @@ from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import MetastorePlace
 from harness.metastore_server import MetastoreService
 from harness.tcp_proxy import RewritingProxy
-from tests.sinks.iceberg.others import FIELDS, append, change, commit, ids_of, rival_of, rows
+from tests.sinks.iceberg.others import (
+    FIELDS,
+    advice_while_down,
+    append,
+    change,
+    commit,
+    ids_of,
+    rival_of,
+    rows,
+)
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, SinkContext
-from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
+from twophase.errors import ConfigError, PreflightError
 from twophase.ids import Attempt
 from twophase.sinks.iceberg.hive_catalog import ComparingClient, _agent
 
@@ -156,23 +165,8 @@ def test_a_table_of_hive_is_refused_by_name(harness: IcebergHarness, connection:
 def test_a_metastore_that_does_not_answer_is_named_until_it_does(
     harness: IcebergHarness, metastore: MetastoreService
 ) -> None:
-    sink = harness.opened()
-    piece = harness.write(sink, rows(0))
-    metastore.kill()
-    try:
-        for call in (
-            harness.new_sink().check_connection,
-            harness.opened,
-            lambda: sink.commit([CommitRequest(piece)]),
-        ):
-            with pytest.raises(TargetUnreachableError, match="cannot be used") as caught:
-                call()
-            assert "check that it answers, that it keeps locks" in caught.value.remedy
-    finally:
-        metastore.restart()
-    assert sink.commit([CommitRequest(piece)]) == [Committed()]
-    harness.opened().close()
-    assert ids_of(harness) == [0]
+    advice = advice_while_down(harness, metastore, "cannot be used")
+    assert "check that it answers, that it keeps locks" in advice
 
 
 def test_proofs_are_not_among_the_parameters_that_a_metastore_keeps(

@@ -15,7 +15,16 @@ from harness.certificate_authority import Authority
 from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import RestPlace
 from harness.rest_gateway import Forward, Gateway, Reply, error, gateway
-from tests.sinks.iceberg.others import FIELDS, change, commit, ids_of, rows, snapshots_of
+from harness.rights import secret_file
+from tests.sinks.iceberg.others import (
+    FIELDS,
+    advice_while_down,
+    change,
+    commit,
+    ids_of,
+    rows,
+    snapshots_of,
+)
 from tests.sinks.iceberg.test_branches import AUDIT, drop, head, set_to
 from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.contract.sink import CommitRequest
@@ -168,10 +177,7 @@ def test_a_fence_of_a_branch_that_was_dropped_is_refused_until_it_is_set_back(
 
 @pytest.fixture
 def secret(tmp_path: Path) -> Path:
-    file = tmp_path / "secret"
-    file.touch(mode=0o600)
-    file.write_text(f"{SECRET}\n")
-    return file
+    return secret_file(tmp_path / "secret", f"{SECRET}\n")
 
 
 def test_a_token_is_sent_and_a_wrong_one_is_named_and_not_shown(
@@ -280,23 +286,8 @@ def test_a_server_that_is_down_is_named_until_it_runs(
     rest_server: IcebergRestService, warehouses: Path
 ) -> None:
     harness = IcebergHarness(RestPlace(rest_server.uri, warehouses / "rest"), FIELDS)
-    sink = harness.opened()
-    piece = harness.write(sink, rows(0))
-    rest_server.kill()
-    try:
-        for call in (
-            harness.new_sink().check_connection,
-            harness.opened,
-            lambda: sink.commit([CommitRequest(piece)]),
-        ):
-            with pytest.raises(TargetUnreachableError, match="does not answer as it") as caught:
-                call()
-            assert caught.value.remedy == "check that the server runs, and read its log."
-    finally:
-        rest_server.restart()
-    assert sink.commit([CommitRequest(piece)]) == [Committed()]
-    harness.opened().close()
-    assert ids_of(harness) == [0]
+    advice = advice_while_down(harness, rest_server, "does not answer as it")
+    assert advice == "check that the server runs, and read its log."
 
 
 # -- the address -----------------------------------------------------------------------------------

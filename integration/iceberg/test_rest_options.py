@@ -15,6 +15,7 @@ import pytest
 from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import RestPlace
 from harness.rest_gateway import Gateway, Reply, error, gateway
+from harness.rights import secret_file
 from tests.sinks.iceberg.others import FIELDS, commit, ids_of, rows
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest
@@ -36,10 +37,7 @@ def harness(before: Gateway, rest_server: IcebergRestService, warehouses: Path) 
 
 
 def file_with(folder: Path, text: str) -> str:
-    file = folder / f"secret-{len([*folder.iterdir()])}"
-    file.touch(mode=0o600)
-    file.write_text(f"{text}\n")
-    return str(file)
+    return str(secret_file(folder / f"secret-{len([*folder.iterdir()])}", f"{text}\n"))
 
 
 @dataclass

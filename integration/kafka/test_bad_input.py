@@ -14,6 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 import twophase
 from harness import workload
+from harness.rights import secret_file
 from integration.mysql import driver
 from integration.mysql.scenario import Scenario
 from twophase.errors import (
@@ -109,9 +110,7 @@ def test_a_type_that_does_not_fit(scenario: Scenario, spark: SparkSession) -> No
 
 @pytest.mark.proof
 def test_a_wrong_password(scenario: Scenario, spark: SparkSession) -> None:
-    password = scenario.scratch / "wrong"
-    password.write_text("nonsense")
-    password.chmod(0o600)
+    password = secret_file(scenario.scratch / "wrong", "nonsense")
     refused(
         scenario,
         lambda: run(scenario, spark, password_file=str(password)),
@@ -127,9 +126,7 @@ def test_missing_rights(scenario: Scenario, spark: SparkSession, mysql: MySqlSer
         "facts", f"CREATE USER '{user}'@'%' IDENTIFIED WITH mysql_native_password BY 'secret-word'"
     )
     scenario.sql("facts", f"GRANT SELECT ON {scenario.databases['facts']}.* TO '{user}'@'%'")
-    password = scenario.scratch / "reader"
-    password.write_text("secret-word")
-    password.chmod(0o600)
+    password = secret_file(scenario.scratch / "reader", "secret-word")
     url = f"mysql://{user}@{mysql.host}:{mysql.port}/{scenario.databases['facts']}"
     refused(
         scenario,
@@ -198,9 +195,7 @@ def test_a_plain_dataframe_is_refused(scenario: Scenario, spark: SparkSession) -
 def test_no_secret_is_in_the_error_of_a_failed_login(
     scenario: Scenario, spark: SparkSession
 ) -> None:
-    password = scenario.scratch / "canary"
-    password.write_text("canary-7f3a")
-    password.chmod(0o600)
+    password = secret_file(scenario.scratch / "canary", "canary-7f3a")
     with pytest.raises(TwoPhaseError) as caught:
         run(scenario, spark, password_file=str(password))
     assert "canary-7f3a" not in str(caught.value)

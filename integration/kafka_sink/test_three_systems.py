@@ -14,6 +14,7 @@ from pymysql.connections import Connection
 from harness import checker, order_files, workload
 from harness.iceberg_harness import IcebergHarness
 from harness.order_files import BATCH
+from harness.rights import secret_file
 from harness.selection import representatives
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
@@ -41,9 +42,7 @@ class Systems:
         mysql.create_database(self._database)
         with self._connect() as connection, connection.cursor() as cursor:
             cursor.execute(f"CREATE TABLE orders ({workload.COLUMNS}) ENGINE = InnoDB")
-        password = folder / "password"
-        password.touch(mode=0o600)
-        password.write_text(mysql.password)
+        password = secret_file(folder / "password", mysql.password)
         self._lake, self._log = IcebergHarness(folder / "lake"), KafkaHarness(topics)
         self.sinks: Sinks = {
             MYSQL: (

@@ -14,6 +14,7 @@ import twophase
 from harness import checker, workload
 from harness.branches import roll_back_branches
 from harness.nemesis import DriverProcess, Ended
+from harness.rights import secret_file
 from integration.mysql.driver import run_job
 from twophase.cli.checkpoint_list import read_checkpoints
 from twophase.state.journal.history import History
@@ -107,9 +108,7 @@ class Scenario:
 
     def _sink(self, sink: str) -> dict[str, Any]:
         server = self.servers[sink]
-        password = self.scratch / f"{sink}.password"
-        password.touch(mode=0o600)
-        password.write_text(server.password)
+        password = secret_file(self.scratch / f"{sink}.password", server.password)
         return {
             "url": server.url(self.databases[sink]),
             "table": "orders",

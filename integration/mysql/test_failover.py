@@ -23,6 +23,7 @@ import pytest
 
 from harness.branches import branches, roll_back_branches
 from harness.memory_driver import JOB, Driver, completed_of, decided, open_sinks
+from harness.rights import secret_file
 from harness.selection import first_of
 from harness.tcp_proxy import Switchboard
 from integration.mysql.sink_harness import Server, xid_sql
@@ -79,9 +80,7 @@ class World:
         self.folder = scratch / "job"
         self.database = f"failover_{uuid.uuid4().hex[:12]}"
         password = secrets.token_hex(16)
-        self._password_file = scratch / "password"
-        self._password_file.touch(mode=0o600)
-        self._password_file.write_text(password)
+        self._password_file = secret_file(scratch / "password", password)
         self._left = ExitStack()
         self.address = self._left.enter_context(Switchboard(a.host, a.port))
         for server in (a, b):

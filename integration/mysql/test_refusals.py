@@ -18,6 +18,7 @@ import pyarrow as pa
 import pymysql
 import pytest
 
+from harness.rights import secret_file
 from harness.selection import first_of
 from harness.tcp_proxy import RewritingProxy
 from integration.mysql.plain_job import MySqlJob
@@ -348,9 +349,7 @@ class Account:
 
     def __init__(self, harness: MySqlHarness, folder: Path) -> None:
         self.harness, self.name = harness, f"{harness.database}"
-        self.file = folder / "password"
-        self.file.touch(mode=0o600)
-        self.file.write_text(PASSWORD)
+        self.file = secret_file(folder / "password", PASSWORD)
         self.sql(f"CREATE USER {self} IDENTIFIED BY '{PASSWORD}'")
         self.sql(f"GRANT ALL ON {harness.database}.* TO {self}")
         if isinstance(harness.server, MySqlService):

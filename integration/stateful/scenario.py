@@ -14,6 +14,7 @@ from typing import Any
 
 from harness import workload
 from harness.nemesis import DriverProcess, held_at
+from harness.rights import secret_file
 from integration.stateful import workload as stateful_workload
 from integration.stateful.queries import QUERIES
 from integration.stateful.workload import Row
@@ -91,9 +92,7 @@ class StatefulScenario:
         self._database = f"stateful_{uuid.uuid4().hex[:8]}"
         self._scratch = scratch
         self.location = scratch / "jobs"
-        password = scratch / "password"
-        password.touch(mode=0o600)
-        password.write_text(mysql.password)
+        password = secret_file(scratch / "password", mysql.password)
         self._settings: dict[str, Any] = {
             "servers": kafka.bootstrap_servers,
             "topics": topics,

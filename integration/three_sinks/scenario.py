@@ -13,6 +13,7 @@ from harness.delta_settings import delta_settings
 from harness.hive_settings import hive_settings
 from harness.nemesis import DriverProcess, Ended, held_at
 from harness.order_files import BATCH
+from harness.rights import secret_file
 from harness.three_targets import DELTA, SINKS, Targets
 from twophase.testing.journal import Entry, JournalReader
 from twophase.testing.services import KafkaService, MySqlService
@@ -70,9 +71,7 @@ class ThreeSinksScenario:
         self._orders = scratch / "orders"
         for folder in (scratch / "warehouse", self._gates, self._orders):
             folder.mkdir()
-        password = scratch / "password"
-        password.touch(mode=0o600)
-        password.write_text(mysql.password)
+        password = secret_file(scratch / "password", mysql.password)
         self._connection = {
             "host": mysql.host,
             "port": mysql.port,

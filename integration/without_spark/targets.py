@@ -19,6 +19,7 @@ from pyiceberg.exceptions import NoSuchTableError
 
 from harness import checker, order_files, workload
 from harness.iceberg_places import Place
+from harness.rights import secret_file
 from integration.kafka.topics import Topics
 from twophase.testing.services.access import SqlAccess
 
@@ -77,9 +78,7 @@ class SqlTarget:
     def __init__(self, server: SqlAccess, scratch: Path) -> None:
         self.server = server
         self.database = f"plain_{uuid.uuid4().hex[:12]}"
-        self._password = scratch / f"{self.database}.password"
-        self._password.touch(mode=0o600)
-        self._password.write_text(server.password)
+        self._password = secret_file(scratch / f"{self.database}.password", server.password)
         server.create_database(self.database)
         # a handshake costs more than all else that is asked
         self._connection = server.connect(self.database)

@@ -403,6 +403,12 @@ def test_a_server_of_the_users_own_that_does_not_answer_is_named(
         assert local.port != sql.port
 
 
+def assert_answers(service: MySqlService | MariaDbService) -> None:
+    with service as named, named.connect() as connection, connection.cursor() as cursor:
+        cursor.execute("SELECT 1")
+        assert cursor.fetchone() == (1,)
+
+
 def test_where_mysql_cannot_be_fetched_one_of_ones_own_is_named(
     kind: SqlKind,
     sql: MySqlService | MariaDbService,
@@ -417,9 +423,7 @@ def test_where_mysql_cannot_be_fetched_one_of_ones_own_is_named(
     assert caught.value.remedy.startswith("name a MySQL of your own in TWOPHASE_MYSQL_URL (and")
     monkeypatch.setenv("TWOPHASE_MYSQL_URL", f"mysql://{sql.user}@{sql.host}:{sql.port}")
     monkeypatch.setenv("TWOPHASE_MYSQL_PASSWORD", sql.password)
-    with MySqlService() as named, named.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
-        assert cursor.fetchone() == (1,)
+    assert_answers(MySqlService())
 
 
 def test_where_mariadb_cannot_be_fetched_one_of_ones_own_is_named(
@@ -433,9 +437,7 @@ def test_where_mariadb_cannot_be_fetched_one_of_ones_own_is_named(
     assert caught.value.remedy.endswith("or name one of your own in TWOPHASE_MARIADB_URL.")
     monkeypatch.setenv("TWOPHASE_MARIADB_URL", f"mysql://{sql.user}@{sql.host}:{sql.port}")
     monkeypatch.setenv("TWOPHASE_MARIADB_PASSWORD", sql.password)
-    with MariaDbService() as named, named.connect() as connection, connection.cursor() as cursor:
-        cursor.execute("SELECT 1")
-        assert cursor.fetchone() == (1,)
+    assert_answers(MariaDbService())
 
 
 def test_without_a_docker_engine_the_local_servers_start(

@@ -40,9 +40,11 @@ from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import Place
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, Predecessor, SinkContext
+from twophase.errors import TargetUnreachableError
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.open_sink import OpenIcebergSink
 from twophase.testing.harness import JOB, SINK
+from twophase.testing.services.service import Service
 
 FIELDS = pa.schema([("id", pa.int64()), ("name", pa.string()), ("amount", pa.float32())])
 Change = Callable[[Table], object]
@@ -292,6 +294,33 @@ def restore(harness: IcebergHarness, was: Table) -> None:
 def rival_of(harness: IcebergHarness) -> OpenIcebergSink:
     """A driver over a copy of the job's folder."""
     return harness.new_sink().open(SinkContext(JOB, SINK, harness.fields, parallelism=2))
+
+
+def advice_while_down(harness: IcebergHarness, server: Service, named: str) -> str:
+    """Kill a catalog under a running sink and start it again, after which the sink commits.
+
+    Return what each call has advised meanwhile.
+    """
+    sink = harness.opened()
+    request = CommitRequest(harness.write(sink, rows(0)))
+    server.kill()
+    advised = set()
+    try:
+        for call in (
+            harness.new_sink().check_connection,
+            harness.opened,
+            lambda: sink.commit([request]),
+        ):
+            with pytest.raises(TargetUnreachableError, match=named) as caught:
+                call()
+            advised.add(caught.value.remedy)
+    finally:
+        server.restart()
+    assert sink.commit([request]) == [Committed()]
+    harness.opened().close()
+    assert ids_of(harness) == [0]
+    [advice] = advised
+    return advice
 
 
 def write_delete_file(
