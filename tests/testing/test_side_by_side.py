@@ -36,6 +36,7 @@ from twophase.spark.startup.progress import show_progress
 from twophase.testing.services.side_by_side import Task, run_side_by_side
 
 here = Path(sys.argv[1])
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 
 def wait_for(name):
     while not (here / name).exists():
