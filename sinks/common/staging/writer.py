@@ -35,6 +35,7 @@ from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.rows import divide
 from twophase.sinks.common.staging.staging_area import STAGED, StagingArea, remove
 from twophase.sinks.common.staging.table import Table
+from twophase.sinks.common.staging.times import in_utc, is_time, numbers_of, shown_time
 
 AHEAD, ROW_AHEAD = "ahead_us", "row_ahead"
 """Of a committable: the highest event time of rows that are too far ahead to move the watermark."""
@@ -203,7 +204,7 @@ class StagedWriter(PieceWriter[Table, StagedFile]):
             self._watermark_us = _higher(self._watermark_us, within)
             if ahead is not None and ahead == _higher(self._ahead_us, ahead):
                 self._ahead_us = ahead
-                self._row_ahead = shown(batch.slice(number, 1).to_pylist()[0])
+                self._row_ahead = _shown_row(batch.slice(number, 1))
         return batch
 
     def _new_file(
@@ -218,6 +219,19 @@ class StagedWriter(PieceWriter[Table, StagedFile]):
 
     def _manifest(self) -> Manifest:
         return Manifest(self._transaction, self._subtask, tuple(self._files), self._watermark_us)
+
+
+def _shown_row(row: pa.RecordBatch) -> str:
+    """Return a row for a message. Python has fewer years than Spark, and may not know its zone."""
+    values: dict[str, Any] = {}
+    for name, column in zip(row.schema.names, row.columns, strict=True):
+        try:
+            values[name] = column.cast(in_utc(column.type))[0].as_py()
+        except (OverflowError, ValueError):
+            values[name] = str(column.type)
+            if is_time(column.type):
+                values[name] = shown_time(numbers_of(column)[0].as_py(), column.type)
+    return shown(values)
 
 
 def _higher(one: int | None, other: int | None) -> int | None:
