@@ -62,12 +62,11 @@ class Command:
             str(self.root / "job.yaml"),
             *options,
         ]
-        given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
         pipe = subprocess.PIPE
         process = subprocess.Popen(
             words,
             cwd=self.root,
-            env={**given, **environment},
+            env={**plain_environment(), **environment},
             stdout=pipe,
             stderr=pipe,
             text=True,
@@ -104,6 +103,11 @@ def two_batches(root: Path, left: ExitStack, **job: Any) -> Command:
         )
     options = {"path": str(folder), "maxFilesPerTrigger": 1}
     return Command(root, left, {"format": "json", "schema": "id long", "options": options}, **job)
+
+
+def plain_environment() -> dict[str, str]:
+    """Return our environment without the Python that tests choose for Spark's workers."""
+    return {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
 
 
 def without_end(root: Path, left: ExitStack) -> Command:

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 from harness import delta_lake
-from harness.job_command import CONF, TIMEOUT_S
+from harness.job_command import CONF, TIMEOUT_S, plain_environment
 from harness.spark_features import needs
 from harness.workload import create_topic
 from twophase.spark_versions import REPARTITIONED_STATE
@@ -72,11 +72,10 @@ class HowTo:
 
     def shell(self, command: str, **environment: str) -> str:
         path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-        given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
         done = subprocess.run(
             ["bash", "-eu", "-o", "pipefail", "-c", command],
             cwd=self.root,
-            env={**given, "PATH": path, **environment},
+            env={**plain_environment(), "PATH": path, **environment},
             capture_output=True,
             text=True,
             timeout=TIMEOUT_S,

@@ -15,6 +15,8 @@ from pathlib import Path
 
 import pytest
 
+from harness.job_command import plain_environment
+
 ROOT = Path(__file__).parents[2]
 SAID = "Stopped by a signal before the job had begun: nothing was written."
 TIMEOUT_S = 60
@@ -77,9 +79,14 @@ def run(
     sent = ",".join(str(int(number)) for number in numbers)
     program = [sys.executable, "-c", PROGRAM, module, sent, "torn" if torn else "whole"]
     words = [*program, "run", str(job_file), *more]
-    given = {key: value for key, value in os.environ.items() if key != "PYSPARK_PYTHON"}
     done = subprocess.run(
-        words, cwd=ROOT, env=given, capture_output=True, text=True, timeout=timeout_s, check=False
+        words,
+        cwd=ROOT,
+        env=plain_environment(),
+        capture_output=True,
+        text=True,
+        timeout=timeout_s,
+        check=False,
     )
     assert done.stderr == ""
     return done.returncode, done.stdout

@@ -19,7 +19,6 @@ from twophase.errors import PreflightError
 from twophase.internals.pyspark_version import check_pyspark
 from twophase.wording import of_command
 
-_STOPPED = "Stopped by a signal before the job had begun: nothing was written."
 _COMMANDS = ("check", "checkpoints", "repair", "run", "savepoint", "state")
 
 _EXIT_CODES = """\
@@ -75,13 +74,11 @@ class Commands(click.Group):
         except KeyboardInterrupt as error:
             if ctx.obj is None and not isinstance(error, InterruptedStart):
                 raise
-            _say(_STOPPED)
-            return None
         except Exception as error:  # noqa: BLE001 shown, and reported by the exit code
             if ctx.obj is None or not ctx.obj.interrupted:
                 ctx.exit(_show(error))
-            _say(_STOPPED)
-            return None
+        _say("Stopped by a signal before the job had begun: nothing was written.")
+        return None
 
 
 def _say(text: str) -> None:
