@@ -798,6 +798,37 @@ def test_a_default_of_the_server_changes_no_row_and_ends_no_job(
     assert job.leaves_nothing()
 
 
+AT_LOGIN = {
+    "a transaction": "BEGIN",
+    "a transaction without an end": "SET completion_type = CHAIN; BEGIN",
+    "read only": "SET SESSION TRANSACTION READ ONLY; START TRANSACTION READ ONLY",
+    "a snapshot": "START TRANSACTION WITH CONSISTENT SNAPSHOT",
+    "an audit": "SET autocommit = 0; INSERT INTO {0.harness.database}.logins SELECT USER()",
+    "other texts": "SET NAMES latin1",
+    "another database": "USE information_schema",
+    "any value": "SET SESSION sql_mode = '', time_zone = '+09:00', unique_checks = 0",
+}
+
+
+@pytest.mark.parametrize("login", first_of(2, AT_LOGIN))
+def test_what_an_administrator_begins_at_each_login_is_ended_as_any_client_ends_it(
+    account: Account, tmp_path: Path, login: str
+) -> None:
+    """Accounts with SUPER are spared `init_connect`."""
+    account.sql("CREATE TABLE logins (name VARCHAR(300))")
+    server = account.harness.server
+    statements = AT_LOGIN[login].format(account).replace("'", "''")
+    run = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+    with changing(server, "init_connect", f"'{statements}'") as change:
+        change()
+        assert run.run() is None
+    assert account.harness.ids() == [1]
+    if login == "an audit":
+        assert account.harness.sql("SELECT DISTINCT SUBSTRING_INDEX(name, '@', 1) FROM logins") == [
+            (account.name,)
+        ]
+
+
 @pytest.mark.parametrize(
     ("name", "on"),
     [

@@ -244,6 +244,47 @@ class TestRejected:
         sink.fence(Attempt(1, 2))
         assert commit(sink, narrow.write(sink, GOOD, attempt=Attempt(1, 2))) == [Committed()]
 
+    @pytest.mark.parametrize("load", ["local", "insert"])
+    @pytest.mark.parametrize(
+        ("full", "fits", "remedy", "room"),
+        [
+            *(
+                (
+                    f"ADD n TINYINT UNIQUE AUTO_INCREMENT, AUTO_INCREMENT = {128 - fits}",
+                    fits,
+                    "larger type, such as BIGINT UNSIGNED",
+                    "MODIFY n BIGINT UNSIGNED AUTO_INCREMENT",
+                )
+                for fits in (0, 1, 2)
+            ),
+            (
+                "PARTITION BY RANGE (id) (PARTITION a VALUES LESS THAN (2))",
+                2,
+                "ADD PARTITION",
+                "ADD PARTITION (PARTITION b VALUES LESS THAN MAXVALUE)",
+            ),
+        ],
+        ids=["no number", "one number", "two numbers", "no partition"],
+    )
+    def test_a_table_without_room_for_a_row_has_it_after_what_the_refusal_says(
+        self, sql_server_in_proof, load, full, fits, remedy, room
+    ):
+        """The last number is a duplicate to one server, and an error of its own to the other."""
+        ids = pa.schema([("id", pa.int64())])
+        harness = MySqlHarness(sql_server_in_proof, "id BIGINT PRIMARY KEY", ids, load=load)
+        harness.sql(f"ALTER TABLE target {full}")
+        rows = [{"id": number} for number in range(3)]
+        sink = harness.opened()
+        if fits:
+            assert commit(sink, harness.write(sink, rows[:fits])) == [Committed()]
+        with pytest.raises(DeclinedError) as caught:
+            harness.write(sink, rows[fits:], checkpoint=1)
+        assert remedy in caught.value.remedy
+        harness.sql(f"ALTER TABLE target {room}")
+        sink = harness.opened()
+        assert commit(sink, harness.write(sink, rows[fits:], checkpoint=1)) == [Committed()]
+        assert harness.ids() == [0, 1, 2]
+
     def test_the_row_itself_is_shown(self, sql_server_in_proof):
         harness = MySqlHarness(sql_server_in_proof, NARROW_DDL, NARROW)
         with pytest.raises(RejectedRowsError, match="'id': 50, 'name': 'much too long'"):

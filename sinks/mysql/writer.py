@@ -39,6 +39,7 @@ from twophase.sinks.mysql.client.codes import (
     DEADLOCK,
     LOCAL_FORBIDDEN,
     LOCK_WAIT_TIMEOUT,
+    NO_NUMBER,
     SERVER_LOST,
     code_of,
     fingerprint_of_reply,
@@ -55,7 +56,7 @@ from twophase.sinks.mysql.metadata_tables import MetadataTables
 from twophase.sinks.mysql.options import Endpoint
 from twophase.sinks.mysql.planning import TablePlan
 from twophase.sinks.mysql.rows.key_order import in_order
-from twophase.sinks.mysql.rows.loading import remedy_of
+from twophase.sinks.mysql.rows.loading import LARGER_TYPE, remedy_of
 from twophase.sinks.mysql.table import Table, read_table_locked
 from twophase.sinks.mysql.xid import Owner, Xid
 
@@ -326,6 +327,8 @@ def _decline(
             LOCAL_FORBIDDEN,
             "the next attempt takes INSERT, or is refused by name (local_infile).",
         ),
+        NO_NUMBER: f"if the server has given its last number, {LARGER_TYPE} Otherwise find who "
+        "inserts into the table: the counter is locked.",
     }
     return DeclinedError(
         what,

@@ -196,6 +196,7 @@ class Statements:
             _TRANSACTIONS: self._transactions,
             "START TRANSACTION WITH CONSISTENT SNAPSHOT": self._begin,
             "BEGIN": self._begin,
+            "COMMIT AND NO CHAIN NO RELEASE": _settled,
             "COMMIT": self._commit,
             "ROLLBACK": self._roll_back,
             f"SELECT id FROM {_SCHEMA}": lambda session, _: Reply(

@@ -18,6 +18,13 @@ VALUE_TOO_LONG = 1301
 NO_DEFAULT = 1364
 ROW_TOO_LONG = 1118
 """InnoDB keeps no more of a row than half a page beside the values that it stores elsewhere."""
+NO_PARTITION = 1526
+NO_NUMBER = 1467
+"""AUTO_INCREMENT has given its last number; on MariaDB also: another transaction holds the counter.
+Where MySQL gives the last one again, it is a duplicate.
+"""
+NUMBERS_USED_UP = 167
+"""The same, as MariaDB says it of LOAD DATA: then it is the only meaning."""
 DENIED = frozenset({1044, 1142, 1143, 1227, 1370})
 
 LOCAL_FORBIDDEN = frozenset({1148, 3948, 4166})
@@ -42,7 +49,8 @@ _DATA_STATES = "01", "22", "23", "45"
 """Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
 
 _DATA_CODES = frozenset(
-    {ROW_TOO_LONG, 1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 1526, 3156, 3819, 4038}
+    {ROW_TOO_LONG, 1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 3156, 3819, 4038}
+    | {NO_PARTITION}
 )
 """The data is at fault, and the SQLSTATE is the general one, HY000."""
 

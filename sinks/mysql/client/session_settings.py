@@ -129,6 +129,7 @@ def read_account(session: Session) -> tuple[str, str]:
 
 
 def _settle(session: Session, endpoint: Endpoint, *, autocommit: bool, lock_wait_s: int) -> None:
+    session.run("COMMIT AND NO CHAIN NO RELEASE")  # what init_connect has begun
     session.run("SET SESSION TRANSACTION ISOLATION LEVEL READ COMMITTED, READ WRITE")
     settings = (
         f"autocommit = {int(autocommit)}",

@@ -21,6 +21,8 @@ from twophase.internals.redaction import shown
 from twophase.sinks.mysql.client.codes import (
     DUPLICATE_ENTRY,
     NO_DEFAULT,
+    NO_PARTITION,
+    NUMBERS_USED_UP,
     ROW_TOO_LONG,
     VALUE_TOO_LONG,
 )
@@ -36,6 +38,9 @@ from twophase.sinks.mysql.rows.types import ColumnPlan
 _WARNINGS_SHOWN = 5
 _FOREIGN_KEY = 1452
 _COMMAND_BYTES = 1
+LARGER_TYPE = (
+    "give the AUTO_INCREMENT column a larger type, such as BIGINT UNSIGNED (ALTER TABLE, MODIFY)."
+)
 REFERRING_ROWS = (
     "if a row refers to another one of the same micro-batch, have one task write both, the one "
     "that is referred to first: coalesce(1) and sortWithinPartitions before the sink; otherwise "
@@ -213,7 +218,17 @@ def remedy_of(codes: set[int], table: str) -> str:
     if _FOREIGN_KEY in codes:
         return REFERRING_ROWS
     if DUPLICATE_ENTRY in codes:
-        return "remove the duplicates before the sink, or the rows that are in the table already."
+        return (
+            "remove the duplicates before the sink, or the rows that are in the table already. If "
+            f"the server numbers the rows, it has no higher number left: {LARGER_TYPE}"
+        )
+    if NUMBERS_USED_UP in codes:
+        return LARGER_TYPE
+    if NO_PARTITION in codes:
+        return (
+            f"add the partition to {table} (ALTER TABLE, ADD PARTITION or REORGANIZE PARTITION), "
+            "or drop such rows before the sink."
+        )
     if NO_DEFAULT in codes:
         return (
             "have the rows fill that column, or give it a default. If the server computes it, use "
