@@ -24,6 +24,7 @@ pytestmark = [pytest.mark.spark, pytest.mark.part("cli"), pytest.mark.thin(3)]
 _HANDLED = (1 << (signal.SIGINT - 1)) | (1 << (signal.SIGTERM - 1))
 _CALM_S = 0.3
 """Into a step that has no visible sign of its own."""
+_RECORDING = "twophase.spark.startup.class_archive"
 
 
 @pytest.fixture(scope="module")
@@ -69,9 +70,10 @@ class Start:
         return len(self.command.ids()) > self._rows
 
     def children(self) -> list[psutil.Process]:
-        with suppress(psutil.NoSuchProcess):
-            return psutil.Process(self.process.pid).children(recursive=True)
-        return []
+        """Return what ends with it: all but the recording of Spark's classes in the background."""
+        started = children_of(self.process.pid)
+        kept = [one for one in started if _RECORDING not in words(one)]
+        return [*kept, *(one for child in kept for one in children_of(child.pid, recursive=True))]
 
     def _log(self) -> int:
         """The number of the newest record."""
@@ -82,6 +84,12 @@ class Start:
 def words(process: psutil.Process) -> list[str]:
     with suppress(psutil.Error):
         return process.cmdline()
+    return []
+
+
+def children_of(pid: int, *, recursive: bool = False) -> list[psutil.Process]:
+    with suppress(psutil.NoSuchProcess):
+        return psutil.Process(pid).children(recursive=recursive)
     return []
 
 
