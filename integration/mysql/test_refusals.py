@@ -469,6 +469,28 @@ def test_what_refuses_a_start_is_named_with_its_number_and_the_way_on(
     assert account.harness.ids() == [1]
 
 
+def test_the_rights_of_a_role_count_once_it_is_the_default(
+    account: Account, tmp_path: Path
+) -> None:
+    role, database = f"{account.name}_role", account.harness.database
+    account.sql(f"CREATE ROLE {role}")
+    account.sql(f"GRANT ALL ON {database}.* TO {role}")
+    account.sql(f"GRANT {role} TO {account}")
+    account.sql(f"REVOKE ALL ON {database}.* FROM {account}")
+    is_mysql = isinstance(account.harness.server, MySqlService)
+    try:
+        run = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+        error = run.run()
+        assert isinstance(error, PreflightError)
+        assert "SET DEFAULT ROLE" in error.remedy
+        account.sql(f"SET DEFAULT ROLE {role} {'TO' if is_mysql else 'FOR'} {account}")
+        again = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
+        assert again.run() is None
+    finally:
+        account.sql(f"DROP ROLE {role}")
+    assert account.harness.ids() == [1]
+
+
 def test_a_server_without_a_free_connection_is_named_and_takes_the_job_when_it_has_more(
     account: Account, tmp_path: Path
 ) -> None:

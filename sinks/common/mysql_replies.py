@@ -50,7 +50,8 @@ def remedies(address: str, tls: str = "") -> Mapping[int, str]:
     return {
         **dict.fromkeys(
             (1044, 1142, 1143, 1227, 1370),
-            f"GRANT the user what the message names, or correct {address}.",
+            "GRANT the user what the message names (of a role: SET DEFAULT ROLE), or correct "
+            f"{address}.",
         ),
         **dict.fromkeys(
             (1045, 1130, 1698),
