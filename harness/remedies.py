@@ -13,7 +13,16 @@ KEY_LENGTH = 64
 
 
 def remedies_in(source: str) -> list[str]:
-    """Return how each remedy in a module begins, sorted; what an f-string fills in is `{}`.
+    """Return how each remedy in a module begins, sorted; what an f-string fills in is `{}`."""
+    found = {
+        shorten(text, KEY_LENGTH, placeholder="...", break_on_hyphens=False)
+        for text in texts_in(source)
+    }
+    return sorted(text for text in found if re.search("[a-z] ", text))
+
+
+def texts_in(source: str) -> Iterator[str]:
+    """Yield the remedies in a module.
 
     Found are the texts given as `remedy=`, the default of a parameter, those of constants and
     variables named so, or used so, and those that a function with "remedy" in its name returns;
@@ -26,11 +35,7 @@ def remedies_in(source: str) -> list[str]:
         if isinstance(given, ast.keyword) and given.arg == "remedy"
         for name in _names(given.value)
     }
-    found = {
-        shorten(text, KEY_LENGTH, placeholder="...", break_on_hyphens=False)
-        for text in _texts(tree, used)
-    }
-    return sorted(text for text in found if re.search("[a-z] ", text))
+    yield from _texts(tree, used)
 
 
 def _texts(tree: ast.Module, used: set[str]) -> Iterator[str]:

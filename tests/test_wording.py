@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import ast
 import re
 import shlex
-from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 
@@ -13,11 +11,11 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
+from harness.remedies import modules, texts_in
 from twophase.cli.main import main
 from twophase.errors import ConfigError
 from twophase.wording import of_command, worded
 
-ROOT = Path(__file__).parents[1]
 CASES = [
     ("set `restore.sink_ahead=rewind`.", 'set .option("restore.sink_ahead", "rewind").',
      "set `--sink-ahead rewind`."),
@@ -66,36 +64,6 @@ def test_a_command_names_the_file_that_it_was_given(tmp_path: Path) -> None:
     assert worded("twophase run JOB.yaml") == "twophase run JOB.yaml", "not of the next command"
 
 
-def text_of(node: ast.expr) -> str:
-    match node:
-        case ast.Constant(value=value):
-            return str(value)
-        case ast.JoinedStr(values=values):
-            return "".join(map(text_of, values))
-        case ast.BinOp(left=left, right=right):
-            return text_of(left) + text_of(right)
-        case _:
-            return "{}"
-
-
-def strings() -> Iterator[tuple[str, str]]:
-    """Every remedy, by place; and every constant whose name says that it is a part of one."""
-    for path in [*(ROOT / "twophase").rglob("*.py"), *(ROOT / "sinks").rglob("*.py")]:
-        for node in ast.walk(ast.parse(path.read_text())):
-            found: ast.expr | None = None
-            if isinstance(node, ast.keyword) and node.arg == "remedy":
-                found = node.value
-            elif isinstance(node, ast.Assign):
-                names = [one.id for one in node.targets if isinstance(one, ast.Name)]
-                if any(re.search("REMEDY|OTHER_POLICY|GIVE_UP", name) for name in names):
-                    found = node.value
-            if found is not None:
-                yield f"{path.relative_to(ROOT)}:{found.lineno}", text_of(found)
-
-
-REMEDIES = dict(strings())
-
-
 def keys_of(*names: str) -> set[str]:
     found: set[str] = set()
     for name in names:
@@ -127,16 +95,21 @@ def bare_settings(text: str) -> list[str]:
 
 
 def test_each_remedy_names_what_to_set_so_that_it_can_be_pasted() -> None:
-    assert len(REMEDIES) > 300
-    bare = {place: found for place, text in REMEDIES.items() if (found := bare_settings(text))}
+    bare = {
+        (str(module), text): found
+        for module in modules()
+        for text in texts_in(module.read_text())
+        if (found := bare_settings(text))
+    }
     assert bare == {}
 
 
 def test_each_setting_in_a_remedy_is_one() -> None:
     known = JOB_KEYS | SINK_KEYS | {"uid", "{}"}
     named = {
-        key: place
-        for place, text in REMEDIES.items()
+        key: module
+        for module in modules()
+        for text in texts_in(module.read_text())
         for key in re.findall(r"`([A-Za-z{][\w.{}]*)=", text)
     }
     assert {key: named[key] for key in named if key not in known and "{}" not in key} == {}

@@ -538,7 +538,7 @@ def test_a_server_that_requires_tls_is_named(account: Account, tmp_path: Path) -
     assert isinstance(error, PreflightError), repr(error)
     assert on.remedy in error.remedy
     if isinstance(account.harness.server, MySqlService):  # MariaDB has no certificate here
-        assert "set tls" in error.remedy
+        assert "set `tls=verify_identity`" in error.remedy
         assert again is None
         assert account.harness.ids() == [1]
 

@@ -84,8 +84,9 @@ def tls_remedy(failure: str) -> str:
         return f"broker and client have no version and no cipher of TLS in common: {_COMMON}."
     if _BROKER_CERTIFICATE.search(failure):
         return (
-            "set kafka.ssl.ca.location to the authority of the brokers' certificates, in PEM; "
-            "they have to name the hosts of kafka.bootstrap.servers and of advertised.listeners."
+            "set `kafka.ssl.ca.location=FILE` with the authority of the brokers' certificates, in "
+            "PEM; they have to name the hosts of kafka.bootstrap.servers and of "
+            "advertised.listeners."
         )
     return ""
 

@@ -20,7 +20,7 @@ from twophase.sinks.mysql.options import Endpoint
 
 _TLS = (
     "give the server a certificate for its name and name its authority in tls_ca{}; "
-    "tls='verify_ca', 'insecure' or 'off' check less, at your own risk."
+    "`tls=verify_ca`, `tls=insecure` and `tls=off` check less, at your own risk."
 )
 _LIST = "have an administrator run: GRANT XA_RECOVER_ADMIN ON *.* TO the user of the sink."
 _OTHER_SERVER = (
@@ -37,7 +37,7 @@ _REMEDIES = {
     **remedies("url", "tls"),
     **dict.fromkeys((1064, 1235, 1289), _OTHER_SERVER),
     1665: _BINLOG,
-    3159: "set tls: the server refuses sessions without it.",
+    3159: "set `tls=verify_identity`: the server refuses sessions without TLS.",
 }
 
 
