@@ -18,6 +18,7 @@ from harness.memory_driver import restoring as restoring_of
 from harness.savepoint_world import killed, older, restoring
 from twophase.errors import (
     CheckpointMissingError,
+    ConfigError,
     FencedError,
     StopJobError,
     TargetChangedError,
@@ -369,3 +370,25 @@ def test_a_rewind_of_rows_under_another_name_is_finished_and_not_given_up(
     assert "finish the rewind: start with the same restore.path" in caught.value.remedy
     world.drive(6, **restoring(path, "rewind"), **renames)
     world.is_exact("job", 6)
+
+
+@pytest.mark.parametrize("point", ["S11", "S12", "S12@2", "S06"])
+@pytest.mark.parametrize("harm", ["gone", "damaged"])
+def test_without_the_newest_body_the_log_is_adopted_once_the_rewind_is_given_up(
+    world: BeginningWorld, point: str, harm: str
+) -> None:
+    begun(world, point)
+    left = world.ids()
+    body = world.root / "job" / world.history().decisions[-1].folder / "_metadata"
+    if harm == "gone":
+        body.unlink()
+    else:
+        body.write_bytes(b"damaged")
+    give_up(world)
+    with pytest.raises(TwoPhaseError, match="adopt-from-target"):
+        world.drive(5)
+    adopting = AdoptionRepair(world.context(), lambda *_: None)
+    adopting.adopt(adopting.plan(), NOTE)
+    with pytest.raises(ConfigError, match="hold nothing of the state"):
+        world.drive(5)
+    assert world.ids() == left

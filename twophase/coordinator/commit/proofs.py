@@ -21,7 +21,12 @@ from contextlib import suppress
 from dataclasses import replace
 
 from twophase.contract.sink import OpenSink, SinkHistory
-from twophase.errors import CheckpointMissingError, FencedError, TargetChangedError
+from twophase.errors import (
+    CheckpointMissingError,
+    CorruptRecordError,
+    FencedError,
+    TargetChangedError,
+)
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.journal.entries import Proof, SinkDecision
@@ -66,10 +71,11 @@ class Proofs:
                 raise self.changed(proof, sink, memory)
 
     def body_of(self, proof: Proof) -> CompletedCheckpoint | None:
-        """Return the checkpoint of a proof; None if no decision or no body of it is left."""
+        """Return the checkpoint of a proof; None if no decision of it is left, or no whole body."""
         for decision in self._log.history.decisions:
             if (decision.lineage, decision.checkpoint) == (proof.lineage, proof.checkpoint):
-                with suppress(CheckpointMissingError, FencedError):  # subsumed, perhaps by another
+                # damaged, or subsumed, perhaps by another driver
+                with suppress(CheckpointMissingError, CorruptRecordError, FencedError):
                     return self._store.read(decision)
         return None
 
