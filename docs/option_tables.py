@@ -220,7 +220,8 @@ def _tried() -> str:
         [trial.subject, *(ends.get(trial.subject, "not tried") for ends in ended.values())]
         for trial in versions.TRIALS
     ]
-    return _table(["with PySpark", *(name.replace("-python", ", Python ") for name in ended)], rows)
+    named = [name.replace("-python", ", Python ").replace("-java", ", Java ") for name in ended]
+    return _table(["with PySpark", *named], rows)
 
 
 def _relinked(table: str, page: str) -> str:

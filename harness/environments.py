@@ -10,7 +10,7 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 _READY = ".ready"
-_MADE_OF = ("setup.cfg", "constraints.txt")
+_MADE_OF = ("setup.cfg", "constraints.txt", "constraints-paimon.txt")
 
 
 class UnmadeError(Exception):

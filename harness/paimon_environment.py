@@ -89,6 +89,24 @@ def _lines(name: str) -> list[str]:
     return [line for line in (ROOT / name).read_text().splitlines() if line[:1] not in ("", "#")]
 
 
+def make_in(folder: Path, *more: Sequence[str], python: str = sys.executable) -> None:
+    """Make the environment in a folder.
+
+    Args:
+        folder: where.
+        more: what `pip install` is told after it.
+        python: makes it.
+
+    Raises:
+        UnmadeError: it cannot be made.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
+        common, own = _lines("constraints.txt"), _lines("constraints-paimon.txt")
+        file.write("\n".join(constraints(common, own)) + "\n")
+        file.flush()
+        make(folder, ["-c", file.name, "-e", ".[dev,paimon]"], *more, python=python)
+
+
 def main(arguments: Sequence[str]) -> None:
     """Make the environment, or print what it has.
 
@@ -101,11 +119,7 @@ def main(arguments: Sequence[str]) -> None:
         lines = [_HEAD, *differing(_lines("constraints.txt"), found.splitlines())]
         sys.stdout.write("\n".join(lines) + "\n")
         return
-    with tempfile.NamedTemporaryFile("w", suffix=".txt") as file:
-        common, own = _lines("constraints.txt"), _lines("constraints-paimon.txt")
-        file.write("\n".join(constraints(common, own)) + "\n")
-        file.flush()
-        make(FOLDER, ["-c", file.name, "-e", ".[dev,paimon]"])
+    make_in(FOLDER)
 
 
 if __name__ == "__main__":

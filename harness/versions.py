@@ -1,13 +1,17 @@
-"""Tries chosen tests with each release of PySpark, and of Python, in an environment of its own.
+"""Tries chosen tests with each release of PySpark, and of Python and Java, in an environment of
+its own.
 
-    python -m harness.versions                 every release, with the Pythons that are there
+    python -m harness.versions                 every release, with what is there of Python and Java
     python -m harness.versions 4.1.4 4.3.0     these
     python -m harness.versions 4.2.0-python3.13      with another Python, which is on the PATH
+    python -m harness.versions 4.2.0-java21          with another Java, which JAVA_21_HOME names or
+                                                     a package has installed
     python -m harness.versions 4.1.4 --subject savepoints      of the tests only these
     python -m harness.versions --pick 1234     one subject with one release, by any number
 
 An environment is made on its first use, in `.versions/<release>`: everything of `constraints.txt`,
-and the release in the place of its PySpark. Tests of what a release lacks are skipped there
+and the release in the place of its PySpark; one of the Paimon sink beside it, where pypaimon has
+the pyarrow that it wants. Tests of what a release lacks are skipped there
 (`harness/spark_features.py`). How each subject ended is kept in `harness/versions.json`, of which
 docs/limits.md has a table.
 """
@@ -27,10 +31,13 @@ from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
 
+from harness import paimon_environment
 from harness.environments import ROOT, UnmadeError, is_made, make, python_in
 
 FOLDER = ROOT / ".versions"
 RECORD = Path(__file__).with_suffix(".json")
+JAVAS = Path("/usr/lib/jvm")
+"""Where Debian's packages install each Java."""
 VARIABLE = "TWOPHASE_RELEASE"
 """Names the release that is tried, for tests that need several installations."""
 
@@ -39,11 +46,12 @@ RELEASES: Final = (
     "4.2.0",
     "4.2.0-python3.12",
     "4.2.0-python3.13",
+    "4.2.0-java21",
     "4.2.1",
     "4.3.0",
 )
 """The newest release of each supported version, and the one of constraints.txt, which is tried with
-newer Pythons too.
+newer Pythons and a newer Java too.
 """
 
 UPGRADES: Final = (("4.1.4", "4.2.1"), ("4.2.1", "4.3.0"), ("4.1.4", "4.3.0"))
@@ -58,11 +66,13 @@ class Trial:
         subject: what the page calls it.
         tests: files of them, or folders.
         options: of pytest, with which they are run.
+        with_paimon: whether they need pypaimon.
     """
 
     subject: str
     tests: tuple[str, ...]
     options: tuple[str, ...] = ()
+    with_paimon: bool = False
 
 
 _PROOF: Final = ("--proof",)
@@ -95,6 +105,7 @@ TRIALS: Final = (
         "Iceberg's own reader in Spark",
         ("integration/iceberg/test_spark_reader.py", "integration/iceberg/test_statements.py"),
     ),
+    Trial("Paimon, killed", ("integration/paimon/test_spark.py",), with_paimon=True),
     Trial("Kafka as a sink, killed", ("integration/kafka_sink/test_spark.py",)),
     Trial("source twophase-kafka", ("integration/kafka/test_source.py",)),
     Trial("Spark's Kafka source", ("integration/kafka/test_spark_kafka.py",), _PROOF),
@@ -117,19 +128,22 @@ class VersionsError(Exception):
     """A release or a subject is not known."""
 
 
-def python_of(release: str) -> Path:
+def python_of(release: str, *, with_paimon: bool = False) -> Path:
     """Return the Python of a release's environment, which is made if it is not there.
 
     Raises:
         UnmadeError: it cannot be made; the next call begins again.
     """
-    if not is_made(FOLDER / release):
-        parts = Parts.of(release)
+    parts = Parts.of(release)
+    folder = FOLDER / (f"{parts.environment}-paimon" if with_paimon else parts.environment)
+    if not is_made(folder):
         # Delta's package asks for another one; the Delta sink is refused there by name.
         only_spark = ["--no-deps", f"pyspark=={parts.pyspark}"]
-        everything = ["-c", "constraints.txt", "-e", ".[dev]"]
-        make(FOLDER / release, everything, only_spark, python=parts.python)
-    return python_in(FOLDER / release)
+        if with_paimon:
+            paimon_environment.make_in(folder, only_spark, python=parts.python)
+        else:
+            make(folder, ["-c", "constraints.txt", "-e", ".[dev]"], only_spark, python=parts.python)
+    return python_in(folder)
 
 
 @dataclass(frozen=True)
@@ -139,21 +153,39 @@ class Parts:
     Attributes:
         pyspark: its version.
         python: the command that makes the environment.
+        java: the version of Java; None for the one that all tests have.
     """
 
     pyspark: str
     python: str = sys.executable
+    java: str | None = None
 
     @classmethod
     def of(cls, release: str) -> Parts:
         """Read the name of a release."""
-        pyspark, _, python = release.partition("-")
-        return cls(pyspark, python or sys.executable)
+        pyspark, _, other = release.partition("-")
+        if other.startswith("java"):
+            return cls(pyspark, java=other.removeprefix("java"))
+        return cls(pyspark, other or sys.executable)
+
+    @property
+    def environment(self) -> str:
+        """The name of its folder: with another Java it is the same."""
+        return self.pyspark if self.python == sys.executable else f"{self.pyspark}-{self.python}"
+
+    @property
+    def java_home(self) -> str | None:
+        """The folder of its Java; None if it is not here."""
+        named = os.environ.get(f"JAVA_{self.java}_HOME")
+        packaged = sorted(map(str, JAVAS.glob(f"java-{self.java}-*")))
+        return next((home for home in [named, *packaged] if home), None)
 
     def is_here(self) -> bool:
-        """Return whether there is such a Python, and it runs: a shim may stand for one that does
-        not.
+        """Return whether its Java is here, and its Python, and that one runs: a shim may stand for
+        one that does not.
         """
+        if self.java is not None and self.java_home is None:
+            return False
         if shutil.which(self.python) is None:
             return False
         tried = subprocess.run([self.python, "-c", ""], capture_output=True, check=False)
@@ -161,19 +193,32 @@ class Parts:
 
 
 def tried(release: str, trials: Sequence[Trial]) -> Ends:
-    """Run tests with a release, and return how each subject ended."""
-    python = str(python_of(release))
+    """Run tests with a release, and return how each subject ended.
+
+    Raises:
+        UnmadeError: there is no such Java here, or an environment cannot be made.
+    """
+    parts = Parts.of(release)
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
-    environment[VARIABLE] = Parts.of(release).pyspark
+    environment[VARIABLE] = parts.pyspark
+    if parts.java is not None:
+        if parts.java_home is None:
+            raise UnmadeError(f"there is no Java {parts.java}: name one in JAVA_{parts.java}_HOME")
+        environment["JAVA_HOME"] = parts.java_home
     ends: dict[str, str] = {}
-    for options in dict.fromkeys(trial.options for trial in trials):
-        chosen = [trial for trial in trials if trial.options == options]
+    for with_paimon, options in dict.fromkeys(map(_how, trials)):
+        chosen = [trial for trial in trials if _how(trial) == (with_paimon, options)]
+        python = str(python_of(release, with_paimon=with_paimon))
         with tempfile.NamedTemporaryFile(suffix=".xml") as report:
             command = [python, "-m", "pytest", "-q", f"--junitxml={report.name}", *options]
             command += [file for trial in chosen for file in trial.tests]
             code = subprocess.run(command, cwd=ROOT, env=environment, check=False).returncode
             ends |= ends_of(chosen, Path(report.name).read_text() if code <= 1 else "")
     return ends
+
+
+def _how(trial: Trial) -> tuple[bool, tuple[str, ...]]:
+    return trial.with_paimon, trial.options
 
 
 def ends_of(trials: Iterable[Trial], report: str) -> dict[str, str]:
@@ -252,7 +297,7 @@ def main(arguments: Sequence[str]) -> int:
     trials = [trial for trial in TRIALS if trial.subject in (chosen.subject or [trial.subject])]
     releases = chosen.releases or [one for one in RELEASES if Parts.of(one).is_here()]
     if not chosen.releases and (missing := sorted({*RELEASES} - {*releases})):
-        sys.stdout.write(f"== not tried, no such Python is on the PATH: {', '.join(missing)} ==\n")
+        sys.stdout.write(f"== not tried, no such Python or Java is here: {', '.join(missing)} ==\n")
     if chosen.pick is not None:
         releases, trials = picked(chosen.pick, releases, trials)
         sys.stdout.write(

@@ -205,6 +205,7 @@ def test_only_what_is_picked_is_run(monkeypatch: pytest.MonkeyPatch, tmp_path: P
     {
         "4.1.4": Parts("4.1.4"),
         "4.2.0-python3.13": Parts("4.2.0", python="python3.13"),
+        "4.2.0-java21": Parts("4.2.0", java="21"),
     }.items(),
 )
 def test_a_release_names_its_parts(release: str, parts: Parts) -> None:
@@ -215,12 +216,13 @@ def test_an_environment_is_made_again_when_the_packages_have_changed(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setattr(environments, "ROOT", tmp_path)
-    for number, name in enumerate(["setup.cfg", "environment/.ready", "constraints.txt"]):
+    made_of = ["setup.cfg", "constraints-paimon.txt", "environment/.ready", "constraints.txt"]
+    for number, name in enumerate(made_of):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         (tmp_path / name).touch()
         os.utime(tmp_path / name, (number, number))
     assert not environments.is_made(tmp_path / "environment")
-    os.utime(tmp_path / "environment/.ready", (2, 2))
+    os.utime(tmp_path / "environment/.ready", (3, 3))
     assert environments.is_made(tmp_path / "environment")
     assert not environments.is_made(tmp_path / "other")
 
@@ -235,6 +237,23 @@ def test_a_shim_for_a_python_that_is_not_there_is_none(
     assert not Parts.of("4.2.0-python9.9").is_here()
     shim.write_text("#!/bin/sh\nexit 0\n")
     assert Parts.of("4.2.0-python9.9").is_here()
+
+
+def test_a_java_is_here_where_a_variable_names_it_or_a_package_has_installed_it(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    monkeypatch.setattr(versions, "JAVAS", tmp_path)
+    monkeypatch.delenv("JAVA_21_HOME", raising=False)
+    release = Parts.of("4.2.0-java21")
+    (tmp_path / "java-17-openjdk-amd64").mkdir()
+    assert not release.is_here()
+    with pytest.raises(UnmadeError, match="there is no Java 21: name one in JAVA_21_HOME"):
+        main(["4.2.0-java21"])
+    (tmp_path / "java-21-openjdk-amd64").mkdir()
+    assert release.java_home == str(tmp_path / "java-21-openjdk-amd64")
+    monkeypatch.setenv("JAVA_21_HOME", "/opt/java")
+    assert release.java_home == "/opt/java"
+    assert release.is_here()
 
 
 def test_tests_of_what_is_missing_are_skipped_with_the_reason() -> None:
@@ -252,7 +271,7 @@ def test_a_python_that_is_not_here_is_left_out_unless_it_is_asked_for(
     monkeypatch.setattr(versions, "FOLDER", tmp_path)
     monkeypatch.setattr(versions, "RELEASES", ("4.2.0-python9.9",))
     assert main([]) == 0
-    assert "not tried, no such Python is on the PATH: 4.2.0-python9.9" in capsys.readouterr().out
+    assert "not tried, no such Python or Java is here: 4.2.0-python9.9" in capsys.readouterr().out
     with pytest.raises(UnmadeError, match=r"there is no python9\.9 on the PATH"):
         main(["4.2.0-python9.9"])
     assert not [*tmp_path.iterdir()]
