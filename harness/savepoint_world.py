@@ -50,6 +50,18 @@ from twophase.state.journal.log import JobLog
 STEP = 10
 
 
+class StatefulHost(FolderHost):
+    """A plan that keeps state, over Spark's folder."""
+
+    def __init__(
+        self, declared: Mapping[str, ArrowSink], context: JobContext, states: OperatorStates
+    ) -> None:
+        super().__init__(context.job, context.options, NO_ROWS, declared, states)
+
+    def plan(self) -> Plan:
+        return Plan(stateful=True, keeps_state=True, has_watermark=True)
+
+
 class World:
     """One job, with folders that outlive its drivers.
 
@@ -59,10 +71,12 @@ class World:
     Attributes:
         schema: of the rows.
         driver: writes them.
+        host: runs the plan.
     """
 
     schema: pa.Schema = SCHEMA
     driver: type[Driver] = Driver
+    host: type[StatefulHost] = StatefulHost
 
     def __init__(self, root: Path) -> None:
         self.root = root
@@ -149,7 +163,7 @@ class World:
             job=job,
             schema=self.schema,
             source="Numbers",
-            new_host=partial(StatefulHost, declared),
+            new_host=partial(self.host, declared),
         )
         self.events = driver.events
         return driver
@@ -188,18 +202,6 @@ class World:
         """Make a savepoint of the stopped job."""
         self.maker(folder).make(str(self.root / name), still_waiting=lambda: False)
         return self.root / name
-
-
-class StatefulHost(FolderHost):
-    """A plan that keeps state, over Spark's folder."""
-
-    def __init__(
-        self, declared: Mapping[str, ArrowSink], context: JobContext, states: OperatorStates
-    ) -> None:
-        super().__init__(context.job, context.options, NO_ROWS, declared, states)
-
-    def plan(self) -> Plan:
-        return Plan(stateful=True, keeps_state=True, has_watermark=True)
 
 
 class _Batch:
