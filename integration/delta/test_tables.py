@@ -14,6 +14,7 @@ import pyarrow as pa
 import pytest
 from pyspark.sql import DataFrame, SparkSession
 
+from harness import bounds
 from harness.spark_settings import changed
 from integration.delta.sink_harness import COLUMNS, DeltaHarness, append_twice, commit
 from twophase.contract.outcome import Committed
@@ -28,6 +29,17 @@ from twophase.testing.harness import JOB, SINK, Row, fresh_name, transaction_id
 pytestmark = [pytest.mark.part("delta"), pytest.mark.proof]
 
 # -- columns ---------------------------------------------------------------------------------------
+
+
+def test_a_condition_finds_in_the_files_what_spark_finds_in_memory(
+    delta_spark: SparkSession, tmp_path: Path
+) -> None:
+    table = DeltaHarness(delta_spark, tmp_path / "orders", columns="", create=True)
+    table.fields = bounds.FIELDS
+    sink = table.opened()
+    for checkpoint, rows in enumerate(bounds.files()):
+        commit(sink, *sink.pre_commit(table.frame(rows), transaction_id(checkpoint)))
+    assert bounds.missed_by_spark(table.sql("SELECT * FROM {table}")) == {}
 
 
 def test_all_types_arrive_unchanged(delta_spark: SparkSession, tmp_path: Path) -> None:

@@ -3,7 +3,8 @@
 python -m integration.iceberg.spark_reader '{"folder": ...}'
 
 For each `NAME.json` in the folder, which has the location of a table and conditions, it writes its
-rows to `NAME.arrow` and the number of rows that meet each condition to `NAME.counts`.
+rows to `NAME.arrow` and the number of rows that meet each condition to `NAME.counts`. If asked so,
+it writes to `NAME.missed` which conditions find others than in memory.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ import pyarrow as pa
 from pyspark.sql import SparkSession
 
 from benchmarks.jars import iceberg_runtime
+from harness import bounds
 from twophase.testing.parent_death import die_with_parent
 
 
@@ -39,6 +41,9 @@ def main(folder: Path) -> None:
                 writer.write_table(rows)
         counts = [frame.where(condition).count() for condition in table["conditions"]]
         asked.with_suffix(".counts").write_text(json.dumps(counts))
+        if table["bounds"]:
+            missed = bounds.missed_by_spark(frame)
+            asked.with_suffix(".missed").write_text(json.dumps(missed))
     spark.stop()
 
 

@@ -6,8 +6,9 @@ reply of the first commit was lost (apache/iceberg-python #3320). So the parts o
 here, and `Catalog.commit_table` is called by the sink, which looks for its proof before each try.
 Private are `_SnapshotProducer` with `_commit`, which makes the parts of a snapshot, and
 `_clean_all_uncommitted`; `UpdateSchema._commit`, for the parts of a new schema;
-`_inherit_from_manifest`, for a reader that does not leave out which file a delete file is of; and
-`Catalog._delete_old_metadata`, which pyiceberg's own commits end with.
+`_inherit_from_manifest`, for a reader that does not leave out which file a delete file is of;
+`Catalog._delete_old_metadata`, which pyiceberg's own commits end with; and
+`_parquet_writer_kwargs`, for pyarrow's options that no property of a table sets.
 """
 
 from __future__ import annotations
@@ -20,7 +21,8 @@ from typing import Any, Literal
 from pyiceberg.avro.file import AvroFile
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io import FileIO
+from pyiceberg.io import FileIO, OutputFile
+from pyiceberg.io.pyarrow import ParquetFormatWriter, parquet_path_to_id_mapping
 from pyiceberg.manifest import (
     DATA_FILE_TYPE,
     MANIFEST_ENTRY_SCHEMAS,
@@ -32,6 +34,7 @@ from pyiceberg.manifest import (
     ManifestFile,
     _inherit_from_manifest,
 )
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table, TableProperties
 from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.update import SetSnapshotRefUpdate, TableRequirement, TableUpdate
@@ -62,6 +65,28 @@ class NewSnapshot:
     updates: tuple[TableUpdate, ...]
     requirements: tuple[TableRequirement, ...]
     discard: Callable[[], None]
+
+
+def parquet_writer(
+    file: OutputFile, schema: Schema, properties: Mapping[str, str], bounded: list[str]
+) -> ParquetFormatWriter:
+    """Return a writer of a data file.
+
+    Args:
+        file: to write to.
+        schema: of the file.
+        properties: of the table.
+        bounded: the paths of the columns that get statistics.
+    """
+    unbounded = [
+        f"{TableProperties.METRICS_MODE_COLUMN_CONF_PREFIX}.{schema.find_column_name(number)}"
+        for path, number in parquet_path_to_id_mapping(schema).items()
+        if path not in bounded
+    ]
+    # pyiceberg would warn of statistics that it looks for
+    writer = ParquetFormatWriter(file, schema, {**properties, **dict.fromkeys(unbounded, "none")})
+    writer._parquet_writer_kwargs["write_statistics"] = bounded
+    return writer
 
 
 def append(

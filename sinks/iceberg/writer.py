@@ -12,14 +12,14 @@ from typing import TypeVar, cast
 
 import pyarrow as pa
 from pyiceberg.io import InputFile, OutputFile, OutputStream
-from pyiceberg.io.fileformat import FileFormatFactory
 from pyiceberg.io.pyarrow import StatsAggregator
-from pyiceberg.manifest import FileFormat
 
 from twophase.errors import DeclinedError
 from twophase.sinks.common.lake.rows import in_table_order
 from twophase.sinks.common.staging.disk import NewFile
+from twophase.sinks.common.staging.parquet_statistics import with_bounds
 from twophase.sinks.common.staging.writer import PieceWriter
+from twophase.sinks.iceberg import private_api
 from twophase.sinks.iceberg.partitions import Values
 from twophase.sinks.iceberg.records import FileStatistics, Manifest, SortedManifest, StagedFile
 from twophase.sinks.iceberg.table import WrittenTable
@@ -66,8 +66,8 @@ class IcebergWriter(PieceWriter[WrittenTable, StagedFile]):
         )
 
     def _write_parquet(self, rows: pa.Table, file: NewFile) -> FileStatistics:
-        writer = FileFormatFactory.get(FileFormat.PARQUET).create_writer(
-            _Output(file), self._table.file_schema, dict(self._table.properties)
+        writer = private_api.parquet_writer(
+            _Output(file), self._table.file_schema, self._table.properties, with_bounds(rows)
         )
         with writer:
             writer.write(rows)

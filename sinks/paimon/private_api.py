@@ -48,6 +48,7 @@ from pypaimon.write.writer.append_only_data_writer import AppendOnlyDataWriter
 from twophase.sinks.common.lake.rows import TableColumn
 from twophase.sinks.common.lake.synced_stream import SyncedStream
 from twophase.sinks.common.staging.disk import NewFile, rename_new, sync
+from twophase.sinks.common.staging.parquet_statistics import with_bounds
 from twophase.sinks.paimon.columns import Column
 
 Values = tuple[Any, ...]
@@ -367,7 +368,7 @@ class _StagedDataWriter(AppendOnlyDataWriter):  # type: ignore[misc]  # the same
                 self.file,
                 compression=self.compression,
                 **level,
-                **self.parquet_writer_options,
+                **{"write_statistics": with_bounds(data), **self.parquet_writer_options},
             )
             self.file.sync()
         return {}

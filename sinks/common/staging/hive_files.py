@@ -20,6 +20,7 @@ import pyarrow.parquet
 
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging.disk import NewFile
+from twophase.sinks.common.staging.parquet_statistics import with_bounds
 from twophase.sinks.common.staging.times import (
     is_time,
     numbers_of,
@@ -54,7 +55,12 @@ def write_parquet(rows: pa.Table, file: NewFile) -> None:
     buffer = pa.BufferOutputStream()
     # Only Spark reads a table with times without a zone, and not as INT96.
     local = any(has_local_times(field.type) for field in rows.schema)
-    pa.parquet.write_table(encoded, buffer, use_deprecated_int96_timestamps=not local)
+    pa.parquet.write_table(
+        encoded,
+        buffer,
+        use_deprecated_int96_timestamps=not local,
+        write_statistics=with_bounds(encoded),
+    )
     data = memoryview(buffer.getvalue())
     footer = len(data) - 8 - int.from_bytes(data[-8:-4], "little")
     file.write(data[:footer])
