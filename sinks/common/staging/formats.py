@@ -27,7 +27,13 @@ from twophase.sinks.common.staging import hive_files
 from twophase.sinks.common.staging.disk import NewFile
 from twophase.sinks.common.staging.nested import without_hidden_values
 from twophase.sinks.common.staging.parquet_statistics import with_bounds
-from twophase.sinks.common.staging.times import check_years, is_time, shown_time, times_inside
+from twophase.sinks.common.staging.times import (
+    check_years,
+    in_utc,
+    is_time,
+    shown_time,
+    times_inside,
+)
 
 _NANOSECOND_YEARS_US = (2**63 - 1) // 1000
 
@@ -120,13 +126,24 @@ def write(kind: Format, rows: pa.Table, file: NewFile, *, for_hive: bool = False
             else:
                 pa.orc.write_table(rows, file)
         case Format.CSV:
+            rows = _in_utc(rows)
             _check_texts(kind, rows)
             _check_lines(rows)
             pa.csv.write_csv(rows, file)
         case Format.JSON:
+            rows = _in_utc(rows)
             _check_texts(kind, rows)
             for batch in rows.to_batches(max_chunksize=10_000):
                 file.write("".join(f"{_line(row)}\n" for row in _values(batch)).encode())
+
+
+def _in_utc(rows: pa.Table) -> pa.Table:
+    """Return the same rows with their moments in UTC.
+
+    The offset of another zone may have seconds (+00:19:32), which pyarrow's text leaves out, and
+    the zone may be one of Java's (`GMT+1`), which pyarrow does not know.
+    """
+    return rows.cast(pa.schema([one.with_type(in_utc(one.type)) for one in rows.schema]))
 
 
 def _values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
@@ -136,7 +153,24 @@ def _values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             check_utf8(name, column)
         raise
+    except KeyError:
+        for name, column in zip(batch.schema.names, batch.columns, strict=True):
+            _check_keys(name, column)
+        raise
     return rows
+
+
+def _check_keys(name: str, column: pa.Array) -> None:
+    """Refuse the first map that has a key twice."""
+    for number in range(len(column)):
+        try:
+            column.slice(number, 1).to_pylist(maps_as_pydicts="strict")
+        except KeyError:
+            raise RefusedValueError(
+                f"{name} in row {number + 1} of {len(column)} has a map with a key twice, of which "
+                "readers of json keep one",
+                remedy="leave one of them out, or write parquet or orc.",
+            ) from None
 
 
 def _refusal_in_orc(column: pa.DataType) -> str:
@@ -216,20 +250,11 @@ def _check_texts(kind: Format, rows: pa.Table) -> None:
         if kind is Format.CSV and _is_text(field.type):
             check_utf8(field.name, column)
         if is_time(field.type):
-            _check_times(kind, field.name, column)
+            check_years(field.name, column, kind.value)
             continue
         for chunk in column.chunks:
             for times in times_inside(chunk):
-                _check_times(kind, f"{field.name} (inside it)", times, rows=False)
-
-
-def _check_times(
-    kind: Format, name: str, times: pa.Array | pa.ChunkedArray, *, rows: bool = True
-) -> None:
-    check_years(name, times, kind.value, rows=rows)
-    if kind is Format.JSON and pa.types.is_timestamp(times.type) and times.type.tz is not None:
-        # it has what the clock of the zone shows
-        check_years(name, pc.local_timestamp(times), kind.value, rows=rows)
+                check_years(f"{field.name} (inside it)", times, kind.value, rows=False)
 
 
 def _refuse(field: pa.Field, numbers: pa.ChunkedArray, broken: pa.ChunkedArray, why: str) -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -121,3 +123,46 @@ def test_the_column_that_spark_fills_itself_is_refused(tmp_path: Path, name: str
     batch = pa.RecordBatch.from_pydict({"id": [1], "_corrupt_record": ["x"]})
     with pytest.raises(ConfigError, match="Spark's reader fills a column of this name itself"):
         write(tmp_path, batch, format=name)
+
+
+@pytest.mark.parametrize("name", ["csv", "json"])
+@pytest.mark.parametrize(
+    "zone", ["UTC", "Europe/Amsterdam", "Africa/Monrovia", "+02:00", "GMT+1", "UTC+1", "Z"]
+)
+def test_a_moment_is_the_same_whatever_the_zone_of_the_session(
+    tmp_path: Path, name: str, zone: str
+) -> None:
+    """Amsterdam was 19 minutes and 32 seconds ahead in 1930; Java knows `GMT+1`, pyarrow not."""
+    texts = ["1930-01-01T12:00:00", "1880-06-01T03:04:05.000006", "2026-10-25T01:30:00"]
+    moments = pa.array(texts).cast(pa.timestamp("us")).cast(pa.timestamp("us", "UTC"))
+    at = moments.cast(pa.timestamp("us", zone))
+    [file] = write(tmp_path, pa.RecordBatch.from_pydict({"at": at}), format=name).files()
+    lines = file.read_text().splitlines()
+    found = [json.loads(line)["at"] for line in lines] if name == "json" else lines[1:]
+    assert [datetime.fromisoformat(text) for text in found] == moments.to_pylist()
+
+
+@pytest.mark.parametrize("shape", ["map", "list of maps"])
+def test_a_map_with_a_key_twice_is_refused_by_name_until_one_is_left_out(
+    tmp_path: Path, shape: str
+) -> None:
+    def batch(pairs: list[tuple[str, int]]) -> pa.RecordBatch:
+        kind = pa.map_(pa.string(), pa.int64())
+        is_map = shape == "map"
+        values = pa.array(
+            [[("a", 1)], pairs] if is_map else [None, [pairs]], kind if is_map else pa.list_(kind)
+        )
+        return pa.RecordBatch.from_pydict({"id": [1, 2], "it": values})
+
+    twice = [("a", 1), ("a", 2)]
+    with pytest.raises(
+        RejectedRowsError, match="it in row 2 of 2 has a map with a key twice"
+    ) as caught:
+        write(tmp_path / "refused", batch(twice), format="json")
+    assert caught.value.remedy == "leave one of them out, or write parquet or orc."
+    write(tmp_path / "json", batch(twice[:1]), format="json")
+    for kind in ("parquet", "orc"):
+        assert (
+            write(tmp_path / kind, batch(twice), format=kind).rows_visible()
+            == batch(twice).to_pylist()
+        )
