@@ -14,6 +14,7 @@ from twophase.errors import ConfigError, PreflightError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import escape
 from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.common.staging.times import as_moments
 from twophase.sinks.common.staging.visible_files import is_hidden
 
 
@@ -34,23 +35,36 @@ def check_layout(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequ
         problems.append(f"is not a {kind.value} file")
     else:
         expected = pa.schema([field for field in schema if field.name not in partition_by])
-        problems += _differences(_read(path, kind), expected)
+        problems += _differences(_read(path, kind), expected, kind)
     if problems:
         raise ConfigError(
             f"The folder {root} has files that this sink would not write: "
             f"{shown(str(path.relative_to(root)))} {'; '.join(problems)}.",
-            remedy="write to another folder, or change the rows, format or partition_by.",
+            remedy="write to another folder, or change the rows, format or partition_by; if this "
+            "file is not the table's, move it away: readers take it for a part of the table too.",
         )
 
 
 def _first_file(folder: Path) -> Path | None:
-    for entry in sorted(folder.iterdir()):
-        if is_hidden(entry.name):
-            continue
-        found = _first_file(entry) if entry.is_dir() and not entry.is_symlink() else entry
+    for entry, is_folder in _visible(folder):
+        found = _first_file(entry) if is_folder else entry
         if found is not None:
             return found
     return None
+
+
+def _visible(folder: Path) -> list[tuple[Path, bool]]:
+    """Return what readers see in a folder, and whether it is one: they follow links."""
+    try:
+        return sorted(
+            (entry, entry.is_dir()) for entry in folder.iterdir() if not is_hidden(entry.name)
+        )
+    except OSError as error:
+        raise PreflightError(
+            f"{shown(str(folder))} cannot be listed: {error.strerror}.",
+            remedy="give the driver's account the right to read it, or move it out of the table: "
+            "readers list it too.",
+        ) from error
 
 
 def _partition_problems(path: Path, partition_by: Sequence[str]) -> list[str]:
@@ -64,7 +78,7 @@ def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
     try:
         match kind:
             case Format.PARQUET:
-                return pa.parquet.read_schema(path)
+                return _parquet_schema(path)
             case Format.ORC:
                 return pa.orc.ORCFile(path).schema
             case Format.CSV:
@@ -72,14 +86,33 @@ def _read(path: Path, kind: Format) -> pa.Schema | list[str] | None:
                     return next(csv.reader(file), [])
             case Format.JSON:
                 return None
-    except (OSError, ValueError) as error:  # pyarrow's errors are of these kinds
+    except (OSError, ValueError, csv.Error) as error:  # pyarrow's errors are of these kinds
         raise PreflightError(
             f"{shown(str(path))} cannot be read as {kind.value}: {shown(str(error))}.",
             remedy="remove or repair it.",
         ) from error
 
 
-def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> list[str]:
+def _parquet_schema(path: Path) -> pa.Schema:
+    """Return the columns of a parquet file. INT96 is a moment, of which pyarrow has no zone."""
+    with pa.parquet.ParquetFile(path) as file:
+        found, leaves = file.schema_arrow, file.schema
+    int96 = [
+        f"{leaf.path}."
+        for leaf in map(leaves.column, range(len(leaves)))
+        if leaf.physical_type == "INT96"
+    ]
+    return pa.schema(
+        field.with_type(as_moments(field.type))
+        if any(leaf.startswith(f"{field.name}.") for leaf in int96)
+        else field
+        for field in found
+    )
+
+
+def _differences(
+    found: pa.Schema | list[str] | None, expected: pa.Schema, kind: Format
+) -> list[str]:
     if found is None:
         return []
     names = found if isinstance(found, list) else found.names
@@ -93,18 +126,26 @@ def _differences(found: pa.Schema | list[str] | None, expected: pa.Schema) -> li
     return [
         f"has column {field.name!r} as {found.field(field.name).type}, the rows have {field.type}"
         for field in expected
-        if not same_type(found.field(field.name).type, field.type)
+        if not same_type(found.field(field.name).type, field.type, kind)
     ]
 
 
-def same_type(found: pa.DataType, expected: pa.DataType) -> bool:
-    """Return whether readers see the same type, whatever its encoding, unit and element names."""
+def same_type(found: pa.DataType, expected: pa.DataType, kind: Format | None = None) -> bool:
+    """Return whether readers see the same type, whatever its encoding, unit and element names.
+
+    Args:
+        found: of a file or a table.
+        expected: of the rows.
+        kind: the format of the file, None for a table. Names of fields differ in case too in
+            files, and moments from times without a zone in parquet; pyarrow does not tell these
+            apart in ORC.
+    """
     if pa.types.is_timestamp(found) and pa.types.is_timestamp(expected):
-        return True
+        return kind is not Format.PARQUET or (found.tz is None) == (expected.tz is None)
     if pa.types.is_nested(found) and pa.types.is_nested(expected):
         ours, theirs = _inner(expected), _inner(found)
         return len(ours) == len(theirs) and all(
-            name.lower() == other.lower() and same_type(one, two)
+            (name == other if kind else name.lower() == other.lower()) and same_type(one, two, kind)
             for (name, one), (other, two) in zip(theirs, ours, strict=True)
         )
     return bool(_plain(found) == _plain(expected))

@@ -6,7 +6,7 @@ be, and all that are written with four digits. So values are compared and shown 
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -35,18 +35,29 @@ def numbers_of(times: pa.Array | pa.ChunkedArray) -> pa.Array | pa.ChunkedArray:
     return times.cast(pa.int32() if pa.types.is_date32(times.type) else pa.int64())
 
 
+def as_moments(kind: pa.DataType) -> pa.DataType:
+    """Return a type whose timestamps are all moments, in UTC."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp(kind.unit, "UTC")
+    return _inside(kind, as_moments)
+
+
 def in_utc(kind: pa.DataType) -> pa.DataType:
     """Return a type whose moments are shown in UTC; times without a zone stay so."""
     if pa.types.is_timestamp(kind):
-        return kind if kind.tz is None else pa.timestamp(kind.unit, "UTC")
+        return kind if kind.tz is None else as_moments(kind)
+    return _inside(kind, in_utc)
+
+
+def _inside(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
     if pa.types.is_map(kind):
-        return pa.map_(in_utc(kind.key_type), in_utc(kind.item_type))
+        return pa.map_(change(kind.key_type), change(kind.item_type))
     if pa.types.is_struct(kind):
-        return pa.struct([field.with_type(in_utc(field.type)) for field in kind])
+        return pa.struct([field.with_type(change(field.type)) for field in kind])
     if pa.types.is_list(kind):
-        return pa.list_(kind.value_field.with_type(in_utc(kind.value_type)))
+        return pa.list_(kind.value_field.with_type(change(kind.value_type)))
     if pa.types.is_large_list(kind):
-        return pa.large_list(kind.value_field.with_type(in_utc(kind.value_type)))
+        return pa.large_list(kind.value_field.with_type(change(kind.value_type)))
     return kind
 
 
