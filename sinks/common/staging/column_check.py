@@ -10,6 +10,7 @@ from twophase.errors import ConfigError
 from twophase.sinks.common.partition_names import folder_name
 from twophase.sinks.common.staging import formats, rows
 from twophase.sinks.common.staging.formats import Format
+from twophase.sinks.common.staging.hive_files import struct_names
 
 _CORRUPT = "_corrupt_record"
 
@@ -28,6 +29,8 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
     ]
     if kind in (Format.JSON, Format.CSV) and _CORRUPT in schema.names:
         problems.append(f"column {_CORRUPT!r}: Spark's reader fills a column of this name itself")
+    if kind is Format.ORC:
+        problems += _backquoted([field for field in schema if field.name not in partition_by])
     absent = [name for name in partition_by if name not in schema.names]
     problems += [f"partition column {name!r} is not in the rows" for name in absent]
     problems += [
@@ -48,6 +51,13 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
         )
     for name in partition_by:
         folder_name(name, None)
+
+
+def _backquoted(columns: Sequence[pa.Field]) -> Iterator[str]:
+    for column in columns:
+        for name in (column.name, *struct_names(column.type)):
+            if "`" in name:
+                yield f"column {column.name!r}: Spark does not read ORC whose names have '`'"
 
 
 def _duplicate_fields(kind: pa.DataType) -> Iterator[str]:

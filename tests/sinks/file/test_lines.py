@@ -166,3 +166,15 @@ def test_a_map_with_a_key_twice_is_refused_by_name_until_one_is_left_out(
             write(tmp_path / kind, batch(twice), format=kind).rows_visible()
             == batch(twice).to_pylist()
         )
+
+
+@pytest.mark.parametrize("nested", [False, True])
+def test_a_backquote_in_a_name_is_refused_in_orc(tmp_path: Path, *, nested: bool) -> None:
+    """Spark reads a column a`b as one of the name a, and stops at others."""
+    values = pa.array([1])
+    if nested:
+        values = pa.StructArray.from_arrays([values], ["a`b"])
+    batch = pa.RecordBatch.from_pydict({"it" if nested else "a`b": values})
+    with pytest.raises(ConfigError, match="Spark does not read ORC"):
+        write(tmp_path, batch, format="orc")
+    write(tmp_path, batch, format="parquet")
