@@ -14,7 +14,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import AnalysisException, PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql.pandas.types import from_arrow_schema
-from pyspark.sql.types import StructField, StructType
+from pyspark.sql.types import ArrayType, DataType, MapType, StructField, StructType
 
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError
 from twophase.internals.redaction import shown
@@ -167,7 +167,7 @@ class Catalog:
         partitions = zip(planned.partition_columns, planned.partition_types, strict=True)
         fields = pa.schema([*planned.columns, *(pa.field(name, kind) for name, kind in partitions)])
         columns = ", ".join(
-            f"{_quoted(field.name)} {field.dataType.simpleString()}"
+            f"{_quoted(field.name)} {_type_sql(field.dataType)}"
             for field in from_arrow_schema(fields)
         )
         by = ", ".join(map(_quoted, planned.partition_columns))
@@ -408,6 +408,20 @@ def _arrow(fields: Sequence[StructField]) -> pa.Schema:
 
 def _quoted(name: str) -> str:
     return "`" + name.replace("`", "``") + "`"
+
+
+def _type_sql(kind: DataType) -> str:
+    """Return a type as SQL, whatever the names of the fields in it; all may be null."""
+    match kind:
+        case StructType():
+            inside = ", ".join(f"{_quoted(one.name)}: {_type_sql(one.dataType)}" for one in kind)
+            return f"struct<{inside}>"
+        case ArrayType():
+            return f"array<{_type_sql(kind.elementType)}>"
+        case MapType():
+            return f"map<{_type_sql(kind.keyType)}, {_type_sql(kind.valueType)}>"
+        case _:
+            return kind.simpleString()
 
 
 def is_refusal(error: Exception) -> bool:
