@@ -26,6 +26,8 @@ _ALLOWED: Mapping[str, str] = {
     "index-file-in-data-file-dir": "false",
 }
 """The only value of each option that can be written, which is its default."""
+_CODECS = ("zstd", "snappy", "lz4", "gzip", "brotli", "none", "uncompressed")
+"""The values of `file.compression` that pyarrow can write, in any case."""
 _ELSEWHERE = (
     "data-file.external-paths",
     "data-file.path-directory",
@@ -65,6 +67,9 @@ def _refusals(schema: Schema) -> Iterator[str]:
     for key, allowed in _ALLOWED.items():
         if (found := schema.options.get(key, allowed)).lower() != allowed:
             yield f"{key} is {found}, not {allowed}"
+    codec = schema.options.get("file.compression", "zstd")
+    if codec.lower() not in _CODECS:
+        yield f"file.compression is {codec}, not one of {', '.join(_CODECS)}"
     yield from (f"{key} is set" for key in _ELSEWHERE if key in schema.options)
     kinds = {column.name: name_of(column.kind) for column in schema.columns}
     yield from _refused_partitions({key: kinds[key] for key in schema.partition_keys})

@@ -361,12 +361,14 @@ class _StagedDataWriter(AppendOnlyDataWriter):  # type: ignore[misc]  # the same
 
     def _write_file(self, file_path: str, data: pa.Table, file_format: str) -> dict[str, Any]:
         del file_path, file_format  # it is parquet, by `layout.check_table`
-        level = {"compression_level": self.zstd_level} if self.compression == "zstd" else {}
+        # Paimon's own writer knows it by either name, pyarrow by one.
+        codec = "none" if self.compression.lower() == "uncompressed" else self.compression
+        level = {"compression_level": self.zstd_level} if codec == "zstd" else {}
         with NewFile(self._path) as self.file:
             pq.write_table(
                 data,
                 self.file,
-                compression=self.compression,
+                compression=codec,
                 **level,
                 **{"write_statistics": with_bounds(data), **self.parquet_writer_options},
             )

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from pypaimon.schema.data_types import AtomicType
 from pypaimon.schema.schema_change import SchemaChange
@@ -147,6 +148,36 @@ def test_a_filter_finds_rows_beside_values_that_have_no_bounds(tmp_path: Path) -
         assert table.column("id").to_pylist() == [found]
     manifests = [path.stat().st_size for path in (harness.location / "manifest").iterdir()]
     assert max(manifests) < len(long) / 4
+
+
+@pytest.mark.parametrize(
+    ("codec", "stored"),
+    [
+        (None, "ZSTD"), ("ZSTD", "ZSTD"), ("snappy", "SNAPPY"), ("Lz4", "LZ4"), ("gzip", "GZIP"),
+        ("brotli", "BROTLI"), ("none", "UNCOMPRESSED"), ("uncompressed", "UNCOMPRESSED"),
+    ],
+)  # fmt: skip
+def test_a_file_is_compressed_as_the_table_says(
+    tmp_path: Path, codec: str | None, stored: str
+) -> None:
+    harness = PaimonHarness(tmp_path / "lake", TEXTS)
+    others.make_table(harness, options={"file.compression": codec} if codec else {})
+    written(harness, [{"id": 1, "part": "a"}])
+    [path] = harness.location.rglob("bucket-0/*.parquet")
+    assert pq.read_metadata(path).row_group(0).column(0).compression == stored
+    assert harness.rows_visible() == [{"id": 1, "part": "a"}]
+
+
+def test_a_compression_that_cannot_be_written_is_refused_until_the_table_has_another(
+    tmp_path: Path,
+) -> None:
+    harness = PaimonHarness(tmp_path / "lake", TEXTS)
+    others.make_table(harness, options={"file.compression": "lzo"})
+    with pytest.raises(ConfigError, match=r"file\.compression is lzo, not one of zstd, ") as caught:
+        harness.opened()
+    assert "change the table" in caught.value.remedy
+    others.set_in_schema(harness, {"file.compression": "gzip"})
+    written(harness, [{"id": 1, "part": "a"}])
 
 
 @pytest.mark.parametrize("kind", [pa.date32(), pa.timestamp("us")])
