@@ -39,6 +39,7 @@ from pyiceberg.table.update import (
     TableUpdate,
     ValidatableTableRequirement,
 )
+from pyiceberg.types import NestedField
 
 from twophase.errors import (
     TargetChangedError,
@@ -48,6 +49,7 @@ from twophase.errors import (
 from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg import private_api
+from twophase.sinks.iceberg.columns import refused
 from twophase.sinks.iceberg.options import CatalogKind, IcebergOptions
 from twophase.sinks.iceberg.partitions import check_names, new_spec
 
@@ -187,6 +189,8 @@ class Catalog(ABC):
         namespace = options.table.rpartition(".")[0]
         spec = new_spec(options.partition_by, schema)
         check_names(spec, schema)
+        if problems := self.refusals(schema.fields):
+            raise refused(problems)
         try:
             self._client.create_namespace_if_not_exists(namespace, self._of_namespace(namespace))
             return self._client.create_table(
@@ -199,6 +203,10 @@ class Catalog(ABC):
             return self.load()
         except self.failures as error:
             raise self._explain(error) from self._cause(error)
+
+    def refusals(self, columns: Sequence[NestedField]) -> list[str]:  # noqa: ARG002
+        """Return why the catalog cannot have new columns; empty if it can."""
+        return []
 
     @abstractmethod
     def check(self, loaded: Table, branch: str) -> None:

@@ -80,6 +80,13 @@ def name_problems(fields: Sequence[NestedField]) -> list[str]:
     return problems
 
 
+def inner_names(fields: Sequence[NestedField]) -> Iterator[tuple[str, str]]:
+    """Yield each name inside columns, with the column."""
+    for path in _paths(StructType(*fields), ()):
+        if len(path) > 1:
+            yield path[-1], path[0]
+
+
 def _paths(kind: IcebergType, path: tuple[str, ...]) -> Iterator[tuple[str, ...]]:
     """Yield the names on the way to each field."""
     match kind:

@@ -13,6 +13,8 @@ the next fence releases it: what such a driver still sends is refused by the com
 from __future__ import annotations
 
 import hashlib
+import unicodedata
+from collections.abc import Sequence
 from typing import ClassVar, cast
 from urllib.parse import urlsplit
 
@@ -35,6 +37,7 @@ from pyiceberg.exceptions import (
     NoSuchPropertyException,
 )
 from pyiceberg.table import Table
+from pyiceberg.types import NestedField
 from thrift.Thrift import TException
 from thrift.transport import TSocket, TTransport
 from thrift.transport.TTransport import TTransportException
@@ -43,6 +46,7 @@ from twophase.errors import ConfigError, PreflightError, TargetUnreachableError,
 from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg.catalog import Catalog, Change
+from twophase.sinks.iceberg.columns import inner_names
 from twophase.sinks.iceberg.options import IcebergOptions
 from twophase.sinks.iceberg.synced_io import NAME
 
@@ -95,6 +99,17 @@ class MetastoreCatalog(Catalog):
                 f"{self._options.where} is a table of Hive, and not of Iceberg: {brief(error)}.",
                 remedy="name another table.",
             ) from error
+
+    def refusals(self, columns: Sequence[NestedField]) -> list[str]:
+        """See `Catalog.refusals`. The metastore creates a table with any names inside its columns,
+        but cannot read their types when it is altered, as each commit does.
+        """
+        return [
+            f"column {column!r}: a metastore takes no field {name!r} inside it, but letters, "
+            "digits, _, $, dots and blanks"
+            for name, column in inner_names(columns)
+            if not all(map(_is_of_type, name))
+        ]
 
     def check(self, loaded: Table, branch: str) -> None:  # noqa: ARG002
         """See `Catalog.check`: asks for a change from a location that the table never had.
@@ -156,6 +171,14 @@ class MetastoreCatalog(Catalog):
             remedy="check that it answers, that it keeps locks (its tables of transactions exist), "
             "and that this account may read and change the table.",
         )
+
+
+def _is_of_type(letter: str) -> bool:
+    """Return whether a metastore reads a character as a part of a name in a type: it knows UTF-16
+    units, and Java's letters and digits.
+    """
+    kind = unicodedata.category(letter)
+    return letter in "_.$ " or (letter <= "\uffff" and (kind[0] == "L" or kind == "Nd"))
 
 
 def _agent(owner: Owner | None) -> str:

@@ -30,10 +30,12 @@ def add_columns(catalog: Catalog, rows: pa.Schema) -> Table:
     def plan() -> Change | None:
         loaded = catalog.load()
         found[:] = [loaded]
-        lacking = _lacking(loaded, rows)
-        if not lacking.names:
+        lacking = table_schema(_lacking(loaded, rows)).fields
+        if not lacking:
             return None
-        updates, requirements = private_api.new_columns(loaded, table_schema(lacking).fields)
+        if problems := catalog.refusals(lacking):
+            raise refused(problems)
+        updates, requirements = private_api.new_columns(loaded, lacking)
         table = AssertTableUUID(uuid=loaded.metadata.table_uuid)
         return Change(loaded, [table, *requirements], updates)
 

@@ -27,6 +27,9 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 _METASTORE = re.compile(r"thrift://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
 _LONGEST_NAME = 255
+_LONGEST_IN_HIVE = 128
+"""Of databases, and of tables in the metastore's own table of locks."""
+_NOT_IN_HIVE = re.compile(r"[^A-Za-z0-9_]")
 """Of a folder, in bytes."""
 
 _TRANSFORM = re.compile(
@@ -269,19 +272,22 @@ class IcebergOptions(Options):
         for part in (namespace, name) if self.create else ():
             if reason := self._reason_against(part):
                 raise ValueError(
-                    f"the name {part!r} in table {reason}, and create makes a folder of it: name "
-                    "the table otherwise, or leave create out and let another engine create it, "
-                    "with a location"
+                    f"the name {part!r} in table {reason}: name the table otherwise, or leave "
+                    "create out and let another engine create it, with a location"
                 )
 
     def _reason_against(self, name: str) -> str:
-        """Return why no folder, or one in that of another table, would have a name."""
+        """Return why a catalog may not take the name of a new table, or no folder, or one in that
+        of another table, would have it.
+        """
+        if self.kind is CatalogKind.HIVE:
+            return _reason_in_hive(name)
         is_plain = self.kind is CatalogKind.SQL and str(self.warehouse).startswith("/")
         unfit = [mark for mark in ("/\0" if is_plain else "/\0?#") if mark in name]
         if unfit:
-            return f"has {unfit[0]!r}"
+            return f"has {unfit[0]!r}, and create makes a folder of it"
         if len(name.encode()) > _LONGEST_NAME:
-            return f"is longer than {_LONGEST_NAME} bytes"
+            return f"is longer than {_LONGEST_NAME} bytes, and create makes a folder of it"
         return ""
 
     @property
@@ -353,6 +359,15 @@ class IcebergOptions(Options):
                     remedy=f"give a file with the {kind} that the driver may read.",
                 ) from None
         return ""
+
+
+def _reason_in_hive(name: str) -> str:
+    if odd := _NOT_IN_HIVE.search(name):
+        return (
+            f"has {odd[0]!r}, and not every metastore takes more than ASCII letters, digits and _"
+        )
+    is_long = len(name) > _LONGEST_IN_HIVE
+    return f"is longer than {_LONGEST_IN_HIVE} letters, which a metastore keeps" if is_long else ""
 
 
 def _without_password(uri: str) -> str:

@@ -8,6 +8,7 @@ the snapshot as which it was read. A server that does not compare it is refused 
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import Any, ClassVar
@@ -59,6 +60,9 @@ _NOBODY = 1
 _UNUSED = "twophase-probe"
 _DOWN = "does not answer as it should"
 _BUSY = (408, 429)
+_BAD_REQUEST = 400
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
+"""A table whose names are in the path of a URL as they are; `.` in a namespace is a %1F there."""
 
 
 class RestServerCatalog(Catalog):
@@ -78,13 +82,14 @@ class RestServerCatalog(Catalog):
 
     def __init__(self, options: IcebergOptions) -> None:
         self._options = options
-        self._is_open = False
+        self._is_open = self._has_answered = False
         self._secrets = _parts(options.token(), options.credential())
         try:
             client = RestClient(options.catalog, self._secrets, **self._properties())
         except (*self.failures, OSError) as error:
             raise self._explain(error) from None
         super().__init__(options, client)
+        self._has_answered = True
 
     def check(self, loaded: Table, branch: str) -> None:
         """See `Catalog.check`: asks for a change that no server may make."""
@@ -154,7 +159,7 @@ class RestServerCatalog(Catalog):
 
     def _explain(self, error: Exception) -> TwoPhaseError:
         """See `Catalog._explain`."""
-        what, remedy = _meaning(error)
+        what, remedy = self._meaning(error)
         is_refusal = not self._is_open and what != _DOWN
         kind = PreflightError if is_refusal else TargetUnreachableError
         where = f"The catalog {self._options.catalog_uri}"
@@ -162,6 +167,17 @@ class RestServerCatalog(Catalog):
             where = f"{error.url}, where the driver gets tokens for {self._options.catalog_uri},"
             error = error.reason
         return kind(f"{where} {what}: {self._shown(error)}.", remedy=remedy)
+
+    def _meaning(self, error: Exception) -> tuple[str, str]:
+        """Return what an error says of the catalog, and what to do."""
+        table = self._options.table
+        if not self._has_answered or _status(error) != _BAD_REQUEST or _PLAIN.fullmatch(table):
+            return _meaning(error)
+        remedy = (
+            "name the table otherwise: in the path of a URL every server takes ASCII letters, "
+            "digits, _ and -, and some refuse others, such as % and a backslash."
+        )
+        return f"does not take the name {table!r}", remedy
 
     def _cause(self, error: Exception) -> Exception | None:  # noqa: ARG002
         """See `Catalog`: none, as servers repeat secrets in their errors."""
