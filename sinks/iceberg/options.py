@@ -242,6 +242,8 @@ class IcebergOptions(Options):
         is_sql = self.kind is CatalogKind.SQL
         if self.create and is_sql and self.warehouse is None:
             raise ValueError("create requires warehouse, the folder of new tables")
+        if self.kind is not CatalogKind.REST and re.match("file://[^/]", self.warehouse or ""):
+            raise ValueError("give warehouse without a host, as in file:///lake")
         named = {name for names in _OF_KIND.values() for name in names if getattr(self, name)}
         own = {*_OF_KIND.get(self.kind, ())} - ({"tls_ca"} if self.database else set())
         if foreign := sorted(named - own):

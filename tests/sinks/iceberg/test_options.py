@@ -45,6 +45,10 @@ BASE = {"catalog_uri": "sqlite:////lake/catalog.db", "table": "shop.orders"}
         ({"table": "orders"}, "give namespace and name"),
         ({"table": ".orders"}, "give namespace and name"),
         ({"create": True}, "create requires warehouse"),
+        (
+            {"warehouse": "file://localhost/lake"},
+            "give warehouse without a host, as in file:///lake",
+        ),
         ({"format_version": 3}, "format_version"),
         ({"branch": ""}, "branch"),
         ({"schema_change": "merge"}, "schema_change"),
