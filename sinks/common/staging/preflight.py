@@ -99,5 +99,7 @@ def create_staging_area(root: Path, owner: Owner) -> StagingArea:
             remedy="give the driver's account the right to write there.",
         ) from error
     raise PreflightError(
-        f"{stage / DONE} was missing.", remedy="restore the hidden folder from a backup."
+        f"{stage / DONE} was missing.",
+        remedy="restore the hidden folder from a backup; or create that, if it was empty and a "
+        "clean-up removed it.",
     )

@@ -6,7 +6,9 @@ from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import shutil
+import subprocess
 from functools import partial
 from itertools import count
 from pathlib import Path
@@ -100,6 +102,37 @@ def test_a_folder_that_is_gone_from_the_hidden_one_is_looked_for_again_until_it_
     again = table.opened()
     assert again.history().committed == {}
     assert commit(again, piece) == [Committed()]
+
+
+def started_as_the_errors_say(table: FileHarness) -> OpenStagedSink:
+    """Start, and create each folder that is named, until none is."""
+    for _ in range(4):
+        try:
+            sink = table.opened()
+            sink.history(), sink.in_doubt()
+        except (PreflightError, TargetUnreachableError) as error:
+            told = error
+        else:
+            return sink
+        assert "or create that, if it was empty and a clean-up removed it" in told.remedy
+        Path(re.split(" is gone| was missing", str(told))[0]).mkdir()
+    raise AssertionError("it always names another one")
+
+
+def test_empty_folders_that_a_clean_up_removes_stop_the_job_until_they_are_created(
+    table: FileHarness, sink: OpenStagedSink, piece: Committable
+) -> None:
+    clean_up = ["find", str(table.path), "-mindepth", "1", "-type", "d", "-empty", "-delete"]
+    subprocess.run(clean_up, check=True)  # between the phases: done and marks
+    [outcome] = commit(sink, piece)
+    assert isinstance(outcome, RetryLater)
+    again = started_as_the_errors_say(table)
+    assert commit(again, piece) == [Committed()]
+    subprocess.run(clean_up, check=True)  # after a commit: staged and marks
+    again = started_as_the_errors_say(table)
+    assert commit(again, piece) == [AlreadyCommitted("done marker")]
+    assert commit(again, table.write(again, orders(range(3, 6)), 1)) == [Committed()]
+    assert sorted(row["id"] for row in table.rows_visible()) == [*range(6)]
 
 
 def test_a_look_below_a_fence_that_was_just_raised_is_repeated_by_the_next_start(
