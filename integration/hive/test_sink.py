@@ -286,6 +286,13 @@ MISFITS: list[tuple[str, dict[str, Any], str, pa.Schema, dict[str, Any]]] = [
     ),
     (
         SERDE + "ORC",
+        {"partition": {"dt": "a "}},
+        "static partition dt = 'a ' cannot be distinguished from other values",
+        DT,
+        {"partition": {}},
+    ),
+    (
+        SERDE + "ORC",
         {"create": True, "partition_by": ["name"]},
         r"is partitioned by \['dt'\]",
         DT,
@@ -295,6 +302,13 @@ MISFITS: list[tuple[str, dict[str, Any], str, pa.Schema, dict[str, Any]]] = [
         created("({columns}) USING parquet PARTITIONED BY (amount)"),
         {},
         "'amount': double does not read back",
+        FIELDS,
+        ANOTHER,
+    ),
+    (
+        created("(id BIGINT, name STRING, amount TIMESTAMP) USING parquet PARTITIONED BY (amount)"),
+        {},
+        "partition column 'amount' of the table: timestamp.* does not read back",
         FIELDS,
         ANOTHER,
     ),
@@ -403,6 +417,24 @@ def test_columns_that_are_refused_leave_no_new_table_behind(
     assert not hive_spark.catalog.tableExists(table.name)
     table.fields = pa.schema([("id", pa.int64()), ("more", pa.int64())])
     table.opened()
+
+
+def test_a_partition_column_whose_name_the_metastore_does_not_keep_is_refused_until_it_is_shorter(
+    hive_spark: SparkSession,
+) -> None:
+    def rows(length: int) -> pa.Schema:
+        return pa.schema([("id", pa.int64()), ("p" * length, pa.string())])
+
+    table = HiveHarness(hive_spark, rows(129), create=True, partition_by=["p" * 129])
+    with pytest.raises(ConfigError, match="has 129 letters; a metastore keeps 128") as caught:
+        table.opened()
+    assert caught.value.remedy == "give it a shorter name, in the rows and in partition_by."
+    assert not hive_spark.catalog.tableExists(table.name)
+    table.fields = rows(128)
+    sink = table.opened(partition_by=["p" * 128])
+    row = {"id": 1, "p" * 128: "a"}
+    assert commit(sink, table.write(sink, [row])) == [Committed()]
+    assert table.rows_visible() == [row]
 
 
 FIELD_NAMES = [

@@ -20,8 +20,13 @@ from twophase.sinks.common.staging.layout_check import same_type
 from twophase.sinks.common.staging.location import check_inside, local_path
 from twophase.sinks.common.staging.partition_time import PartitionTime
 from twophase.sinks.common.staging.preflight import check_owned
+from twophase.sinks.common.staging.rows import refusal
+from twophase.sinks.common.staging.table import refusal_by_metastore
 from twophase.sinks.hive.catalog import Catalog, HiveTable
 from twophase.sinks.hive.options import HiveOptions, Trigger
+
+_LONGEST_KEY = 128
+"""Of the names of partition columns, in the standard schema of the metastore's database."""
 
 
 @dataclass(frozen=True)
@@ -59,6 +64,12 @@ def find_table(catalog: Catalog, options: HiveOptions, rows: pa.Schema | None) -
 def _create(catalog: Catalog, options: HiveOptions, rows: pa.Schema) -> HiveTable:
     """Create the table after all checks: a refusal leaves no table behind."""
     check_columns(rows, options.format, options.partition_by)
+    if long := [name for name in options.partition_by if len(name) > _LONGEST_KEY]:
+        raise ConfigError(
+            f"The partition column {long[0]!r} has {len(long[0])} letters; a metastore keeps "
+            f"{_LONGEST_KEY}.",
+            remedy="give it a shorter name, in the rows and in partition_by.",
+        )
     check_times(catalog, options.format, rows)
     planned = catalog.plan(options.table, rows, options.format, options.partition_by)
     check_owned(check_table(planned, options, rows).path)
@@ -159,7 +170,8 @@ def map_columns(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) ->
         if field is not None and _same_type(field.type, column.type):
             found[field.name] = column.name
         else:
-            problems.append(_problem(column, field))
+            is_key = column.name in table.partition_columns
+            problems.append((is_key and _refusal(column)) or _problem(column, field))
     problems += [f"column {field.name!r} is not in the table" for field in given.values()]
     if problems:
         raise ConfigError(
@@ -182,6 +194,12 @@ def _problem(column: pa.Field, field: pa.Field | None) -> str:
     if field is None:
         return f"column {column.name!r} is not in the rows"
     return f"column {column.name!r}: the rows have {field.type}, the table has {column.type}"
+
+
+def _refusal(key: pa.Field) -> str:
+    """Return why no rows fit a partition column; empty if some do."""
+    reason = refusal(key.type)
+    return f"partition column {key.name!r} of the table: {reason}" if reason else ""
 
 
 def _capital_fields(rows: pa.Schema) -> list[str]:
@@ -208,4 +226,6 @@ def _static_problems(table: HiveTable, static: Mapping[str, str]) -> list[str]:
                 )
         except (RefusedValueError, pa.ArrowInvalid) as error:
             problems.append(f"static partition {name} = {value!r}: {error}")
+        if reason := refusal_by_metastore(value):
+            problems.append(f"static partition {name} = {value!r} {reason}")
     return problems

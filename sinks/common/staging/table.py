@@ -55,11 +55,15 @@ class Table:
         """
         folders(self.partition_by, partition)
         for name, value in zip(self.partition_by, partition, strict=True):
-            if self.in_metastore and value is not None and (value.endswith(" ") or "\0" in value):
-                # Databases ignore trailing spaces in comparisons, and some cannot store NUL.
-                raise RefusedValueError(
-                    f"{name} = {shown(value)} cannot be distinguished from other values by "
-                    "the metastore's database"
-                )
+            if self.in_metastore and (reason := refusal_by_metastore(value or "")):
+                raise RefusedValueError(f"{name} = {shown(value)} {reason}")
         if self.time is not None:
             self.time.due_us(partition)
+
+
+def refusal_by_metastore(value: str) -> str:
+    """Return why a partition of a value may be another one to a metastore; empty if it is not."""
+    # Databases ignore trailing spaces in comparisons, and some cannot store NUL.
+    if value.endswith(" ") or "\0" in value:
+        return "cannot be distinguished from other values by the metastore's database"
+    return ""
