@@ -30,6 +30,15 @@ PLAIN: Sequence[str] = (
 _RESERVED = {"_SEQUENCE_NUMBER", "_VALUE_KIND", "_LEVEL", "_ROW_ID", "rowkind"}
 _RESERVED_PREFIX = "_KEY_"
 _LENGTHS = {"VARCHAR(2147483647)": "STRING", "VARBINARY(2147483647)": "BYTES", "INTEGER": "INT"}
+_UNBOUNDED = {
+    "TIMESTAMP": "TIMESTAMP(6)",
+    "TIMESTAMP_LTZ": "TIMESTAMP_LTZ(6)",
+    "CHAR": "STRING",
+    "VARCHAR": "STRING",
+    "BINARY": "BYTES",
+    "VARBINARY": "BYTES",
+}
+"""Of types of a size that Spark's rows never have, the one that they have."""
 _WIDER = {
     ("TINYINT", "SMALLINT"),
     ("TINYINT", "INT"),
@@ -183,7 +192,12 @@ def refusal(kind: pa.DataType, column: Kind) -> str:
         case Mapping() if name == "ROW" and pa.types.is_struct(kind):
             return _refusal_of_fields(kind, column)
         case _:
-            return "" if fits(kind_of(kind), name) else f"{kind} does not fit {name}; cast it"
+            given = kind_of(kind)
+            if fits(given, name):
+                return ""
+            if given is not None and _UNBOUNDED.get(name.partition("(")[0]) == given:
+                return f"no rows fit {name}, which holds less than {kind}; alter it to {given}"
+            return f"{kind} does not fit {name}; cast it"
 
 
 def _is_large_list(kind: pa.DataType) -> bool:

@@ -168,6 +168,30 @@ def test_a_file_is_compressed_as_the_table_says(
     assert harness.rows_visible() == [{"id": 1, "part": "a"}]
 
 
+@pytest.mark.parametrize(
+    ("kind", "instead", "value", "field"),
+    [
+        ("TIMESTAMP(3)", "TIMESTAMP(6)", datetime(2026, 1, 1), pa.timestamp("us")),
+        ("CHAR(5)", "STRING", "abc", pa.string()),
+        ("VARCHAR(5)", "STRING", "abc", pa.string()),
+        ("VARBINARY(5)", "BYTES", b"abc", pa.binary()),
+        ("TIMESTAMP(9)", "TIMESTAMP(6)", datetime(2026, 1, 1), pa.timestamp("us")),
+    ],
+)
+def test_a_column_of_a_size_is_altered_as_the_refusal_says(
+    tmp_path: Path, kind: str, instead: str, value: Any, field: pa.DataType
+) -> None:
+    harness = PaimonHarness(tmp_path / "lake", pa.schema([("id", pa.int64()), ("v", field)]))
+    others.make_table(harness)
+    others.alter(SchemaChange.update_column_type("v", AtomicType(kind)))(harness)
+    with pytest.raises(ConfigError, match="no rows fit") as caught:
+        harness.opened()
+    assert f"alter it to {instead}." in str(caught.value)
+    others.alter(SchemaChange.update_column_type("v", AtomicType(instead)))(harness)
+    written(harness, [{"id": 1, "v": value}])
+    assert harness.rows_visible() == [{"id": 1, "v": value}]
+
+
 def test_a_compression_that_cannot_be_written_is_refused_until_the_table_has_another(
     tmp_path: Path,
 ) -> None:
