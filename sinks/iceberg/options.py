@@ -27,10 +27,10 @@ _HEADER = re.compile(r"[A-Za-z0-9!#$%&'*+.^_`|~-]+")
 _VALUE = re.compile(r"[\x20-\x7e]*")
 _METASTORE = re.compile(r"thrift://(\[[0-9a-fA-F:.]+\]|[A-Za-z0-9._-]+):\d{1,5}")
 _LONGEST_NAME = 255
+"""Of a folder, in bytes."""
 _LONGEST_IN_HIVE = 128
 """Of databases, and of tables in the metastore's own table of locks."""
 _NOT_IN_HIVE = re.compile(r"[^A-Za-z0-9_]")
-"""Of a folder, in bytes."""
 
 _TRANSFORM = re.compile(
     r"(?:(?P<plain>year|month|day|hour|void|identity)|(?P<sized>bucket|truncate)\[(?P<size>\d{1,9})\])"
