@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from harness.branches import roll_back_branches
+from harness.kafka_cluster import KafkaCluster
 from harness.metastore_server import MetastoreService
 from integration.kafka.topics import Topics
 from twophase.kafka_client.client import BrokerClient
@@ -51,6 +52,20 @@ def own_kafka() -> Iterator[KafkaService]:
     """A broker of this process: tests may kill it, and have to bring it back."""
     with KafkaService(own=True) as service:
         yield service
+
+
+@pytest.fixture(scope="module")
+def cluster_of_module() -> Iterator[KafkaCluster]:
+    """Three brokers, for files that kill them: too many to keep for the session."""
+    with KafkaCluster() as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(cluster_of_module: KafkaCluster) -> Iterator[KafkaCluster]:
+    """The brokers of this file; a test leaves all of them behind, and all replicas in sync."""
+    yield cluster_of_module
+    cluster_of_module.restart_all_killed()
 
 
 @pytest.fixture(scope="module")
