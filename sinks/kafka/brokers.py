@@ -34,6 +34,8 @@ from twophase.sinks.kafka.requests import (
     PREPARE_COMMIT,
     Transaction,
     described,
+    loaded_coordinators,
+    one_in_each_partition,
     raw_records,
     sent,
 )
@@ -241,7 +243,7 @@ class Brokers:
         """Return the longest transaction timeout that the brokers take; None if it is unknown."""
 
         def ask(admin: Any) -> float | None:
-            broker = str(admin.describe_cluster()["brokers"][0]["broker_id"])
+            broker = str(_brokers(admin)[1][0])
             wanted = [ConfigResource(ConfigResourceType.BROKER, broker, {_MOST_TIMEOUT: None})]
             try:
                 found = admin.describe_configs(wanted, config_filter="all")
@@ -255,25 +257,29 @@ class Brokers:
     def open_transactions(self, prefix: str) -> Sequence[str]:
         """Return the ids, of those that begin so, of transactions that may still be committed.
 
-        A coordinator may move from a broker that has not been asked yet to one that has: where
-        there are several, all are asked until two answers are the same.
+        A broker lists those that it coordinates. While a partition of Kafka's log of transactions
+        moves, no broker lists what is in it, and none says so. So its coordinators are asked before
+        and after for ids that nobody uses, one in each partition: until all answer, and are the
+        same brokers both times.
+
+        Args:
+            prefix: how they begin.
         """
+        nobody = one_in_each_partition(prefix)
 
-        def ask(admin: Any) -> tuple[list[str], int]:
-            brokers = [one["broker_id"] for one in admin.describe_cluster()["brokers"]]
+        def ask(admin: Any) -> list[str]:
+            registered, brokers = _brokers(admin)
+            before = _coordinators_of(admin, nobody) if registered > 1 else {}
             found = admin.list_transactions(
-                broker_ids=brokers, state_filters=[ONGOING, PREPARE_COMMIT]
+                broker_ids=sorted({*brokers, *before.values()}),
+                state_filters=[ONGOING, PREPARE_COMMIT],
             )
+            if before and _coordinators_of(admin, nobody) != before:
+                raise kafka_errors.NotCoordinatorError("transactions have moved to other brokers")
             ids = {one.transactional_id for listed in found.values() for one in listed}
-            return sorted(one for one in ids if one.startswith(prefix)), len(brokers)
+            return sorted(one for one in ids if one.startswith(prefix))
 
-        before, brokers = self._call("open transactions", ask)
-        while brokers > 1:
-            found, brokers = self._call("open transactions", ask)
-            if found == before:
-                break
-            before = found
-        return before
+        return self._call("open transactions", ask)
 
     def describe(self, ids: Collection[str]) -> dict[str, Transaction]:
         """Describe transactions by id; those that nobody knows are left out."""
@@ -353,3 +359,20 @@ class Brokers:
             return PreflightError(what, remedy=remedy)
         again = "The job tries again, and reads passwords and PEM files again."
         return TargetUnreachableError(what, remedy=f"{remedy} {again}")
+
+
+def _brokers(admin: Any) -> tuple[int, list[int]]:
+    """Return how many brokers are registered, and the ids of those that are up: the others stay
+    registered, as fenced ones (KIP-866), and answer nothing.
+    """
+    found = admin.describe_cluster()["brokers"]
+    up = [one["broker_id"] for one in found if not one.get("is_fenced")]
+    if not up:
+        raise kafka_errors.MetadataEmptyBrokerList("no broker is in service")
+    return len(found), up
+
+
+def _coordinators_of(admin: Any, nobody: Sequence[str]) -> Mapping[str, int]:
+    """Return the coordinators of ids that nobody uses, which have loaded their transactions."""
+    found: Mapping[str, int] = admin._manager.run(loaded_coordinators, admin, nobody)
+    return found

@@ -25,6 +25,8 @@ _MOVED = (
     kafka_errors.CoordinatorLoadInProgressError,
 )
 _MOST_KNOWN = 1_000
+_STEP, _STEPS = 31, 4
+"""Of `String.hashCode`: how much the last character but one counts, and how many of it are used."""
 _FETCH_VERSION, _FETCH_BYTES, _FETCH_WAIT_MS = 11, 1 << 20, 10
 
 
@@ -62,7 +64,8 @@ async def described(admin: Any, ids: Sequence[str]) -> dict[str, Transaction]:
             error = kafka_errors.for_code(one.error_code)
             if error is kafka_errors.TransactionalIdNotFoundError:
                 continue
-            _check(admin, one.transactional_id, error)
+            if error is not kafka_errors.NoError:
+                raise error(one.transactional_id)
             partitions = {(of.topic, number) for of in one.topics for number in of.partitions}
             found[one.transactional_id] = Transaction(
                 one.transaction_state,
@@ -73,6 +76,27 @@ async def described(admin: Any, ids: Sequence[str]) -> dict[str, Transaction]:
                 one.transaction_start_time_ms / 1000,
             )
     return found
+
+
+def one_in_each_partition(prefix: str) -> list[str]:
+    """Return transactional ids of nobody that are in all partitions of Kafka's log of transactions,
+    of which there are 50 by default, and 124 at most.
+
+    The hash of an id tells its partition, and that of these are numbers that follow one another.
+    """
+    return [
+        f"{prefix}nobody{chr(ord('A') + high)}{chr(ord('A') + low)}"
+        for high in range(_STEPS)
+        for low in range(_STEP)
+    ]
+
+
+async def loaded_coordinators(admin: Any, nobody: Sequence[str]) -> Mapping[str, int]:
+    """Return who coordinates ids that nobody uses. One that has not loaded the transactions of its
+    partition yet raises an error, and so does one that has given them up.
+    """
+    await described(admin, nobody)
+    return dict(await _coordinators(admin, nobody))
 
 
 async def raw_records(admin: Any, at: TopicPartition, offset: int) -> bytes:
@@ -103,32 +127,17 @@ async def sent(admin: Any, name: str, request: Callable[[], Any]) -> type[Except
     response = await admin._manager.send(request(), node_id=node)
     error: type[Exception] = kafka_errors.for_code(response.error_code)
     if error in _MOVED or issubclass(error, kafka_errors.AuthorizationError):
-        _check(admin, name, error)
+        raise error(name)
     return error
 
 
 async def _coordinators(admin: Any, ids: Sequence[str]) -> Mapping[str, int]:
-    known = _known_coordinators(admin)
-    if len(known) > _MOST_KNOWN:  # ids are new for each piece, and kafka-python keeps all
-        known.clear()
+    if len(admin.coordinators) > _MOST_KNOWN:  # ids are new for each piece
+        admin.coordinators.clear()
     found: Mapping[str, int] = await admin._find_coordinator_ids(
         ids, key_type=CoordinatorType.TRANSACTION
     )
     return found
-
-
-def _known_coordinators(admin: Any) -> dict[Any, int]:
-    cluster = admin._manager.cluster
-    found: dict[Any, int] = cluster._coordinators
-    return found
-
-
-def _check(admin: Any, name: str, error: Any) -> None:
-    """Raise an error of a coordinator; ask again who it is if it is another one by now."""
-    if error in _MOVED:
-        _known_coordinators(admin).pop((CoordinatorType.TRANSACTION, name), None)
-    if error is not kafka_errors.NoError:
-        raise error(name)
 
 
 @dataclass

@@ -34,6 +34,7 @@ BACKOFF_S = 0.1
 _SASL_HINT = ", and user and password: a broker may close the connection without a word"
 _DISCONNECTED = "socket disconnected"
 """What kafka-python makes of a refusal, if the connection ends before it has read it."""
+_NO_LEADER = -1
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 _LOGIN = kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError
 RIGHTS = kafka_errors.AuthorizationError, *_LOGIN
@@ -146,6 +147,7 @@ class BrokerClient:
             except kafka_errors.KafkaError as error:
                 if not _may_pass(error):
                     raise self._without_answer(what, error) from error
+                self._look_again(admin, error)
                 clearest = _clearer(clearest, error)
                 if time.monotonic() >= deadline:
                     raise self._given_up(what, clearest) from error
@@ -153,6 +155,15 @@ class BrokerClient:
                 if admin is self._admin:
                     raise
             time.sleep(BACKOFF_S)
+
+    def _look_again(self, admin: Any, error: kafka_errors.KafkaError) -> None:
+        """Let the next try find brokers that have changed: kafka-python keeps what it knows."""
+        if admin is None or admin is not self._admin:
+            return
+        if isinstance(error, kafka_errors.UnknownBrokerIdError) and error.args != (_NO_LEADER,):
+            self.close()  # it knows only the brokers that were up when it was opened
+        else:
+            admin.coordinators.clear()
 
     def _given_up(self, what: str, error: kafka_errors.KafkaError) -> TwoPhaseError:
         """Return why nothing is asked any more.
@@ -266,6 +277,14 @@ class Admin(KafkaAdminClient):  # type: ignore[misc]
             raise
         finally:
             logging.getLogger(_LOGGER).removeHandler(failures)
+
+    @property
+    def coordinators(self) -> dict[Any, int]:
+        """The brokers that coordinate groups and transactions, as far as they are known, by key.
+        kafka-python asks them for ever, whether or not they do so still.
+        """
+        found: dict[Any, int] = self._manager.cluster._coordinators
+        return found
 
     def close(self) -> None:
         """Close the connections, and what waits for them."""
