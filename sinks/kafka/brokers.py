@@ -43,7 +43,6 @@ from twophase.sinks.kafka.requests import (
 T = TypeVar("T")
 _END_VERSION, _INIT_VERSION = 4, 4
 _NO_PRODUCER = -1
-DEFAULT_REPLICAS = -1
 _MOST_TIMEOUT = "transaction.max.timeout.ms"
 _POLL_S = 0.005
 RIGHTS = (
@@ -79,6 +78,11 @@ class Brokers:
         """Return the id of the cluster."""
         found = self._call("the cluster's id", lambda admin: admin.describe_cluster())
         return str(found["cluster_id"])
+
+    def count(self) -> int:
+        """Return how many brokers the cluster has, those that are down included."""
+        registered, _ = self._call("the brokers", _brokers)
+        return registered
 
     def topic(self, name: str) -> Topic | None:
         """Describe a topic; None if it does not exist."""
@@ -184,7 +188,7 @@ class Brokers:
             topic: its name.
             partitions: how many it gets.
             settings: that it gets.
-            replicas: how many it gets, or `DEFAULT_REPLICAS`.
+            replicas: how many it gets.
         """
         wanted = {
             "num_partitions": partitions,

@@ -13,6 +13,7 @@ markers tell it that a transaction writes to the log when it ends.
 
 from __future__ import annotations
 
+import logging
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
 from contextlib import closing
@@ -22,6 +23,7 @@ from twophase.contract.committable import Committable
 from twophase.errors import PreflightError, StopJobError
 from twophase.ids import Attempt
 from twophase.kafka_client.options import ConnectionOptions
+from twophase.kafka_client.partitions import Topic
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.clients import (
     COMMITTED,
@@ -42,10 +44,13 @@ from twophase.sinks.kafka.records import (
 from twophase.sinks.kafka.requests import Settled, settled
 from twophase.sinks.kafka.topics import find_topic
 
+_log = logging.getLogger("twophase.sinks.kafka")
+
 PROOFS, FENCES = 0, 1
 _PARTITIONS = 2
-_POLICY = "cleanup.policy"
-_SETTINGS = {_POLICY: "compact"}
+_POLICY, _INSYNC = "cleanup.policy", "min.insync.replicas"
+_REPLICAS, _INSYNC_AT_LEAST = 3, 2
+"""Of the ledger, where there are as many brokers: with a broker its only replica would go."""
 _UNSAFE = {"unclean.leader.election.enable": "true"}
 
 
@@ -293,10 +298,19 @@ def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
     Raises:
         PreflightError: it is no topic that keeps proofs.
     """
-    found = find_topic(brokers, topic, _PARTITIONS, _SETTINGS, create=create)
+    replicas = min(_REPLICAS, brokers.count())
+    insync = min(_INSYNC_AT_LEAST, replicas)
+    made_with = {_POLICY: "compact", _INSYNC: str(insync)}
+    found = find_topic(brokers, topic, _PARTITIONS, made_with, replicas, create=create)
     if found is None:
         return None
     settings = brokers.settings(topic)[topic]
+    _check(topic, found, settings)
+    _warn_if_few(brokers, topic, replicas, int(settings.get(_INSYNC, insync)))
+    return Ledger(brokers, topic, found.topic_id)
+
+
+def _check(topic: str, found: Topic, settings: Mapping[str, str]) -> None:
     problems = []
     if len(found.epochs) != _PARTITIONS:
         problems.append(f"it has {len(found.epochs)} partitions and not {_PARTITIONS}")
@@ -315,7 +329,25 @@ def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
             remedy="alter it (kafka-configs.sh; kafka-topics.sh adds partitions), or name another "
             "topic in the option ledger if no job has used this one.",
         )
-    return Ledger(brokers, topic, found.topic_id)
+
+
+def _warn_if_few(brokers: Brokers, topic: str, replicas: int, insync: int) -> None:
+    """Warn of a ledger that was made with fewer replicas than it would be created with."""
+    own, least = brokers.replicas(topic)[topic], min(_INSYNC_AT_LEAST, replicas)
+    if own < replicas:
+        _log.warning(
+            "ledger %r has fewer replicas (%d) than it would be created with (%d): without the "
+            "brokers that have them there is no proof of what is committed. "
+            "kafka-reassign-partitions.sh adds replicas.",
+            *(topic, own, replicas),
+        )
+    if insync < least:
+        _log.warning(
+            "ledger %r has min.insync.replicas=%d: a proof that one broker alone has is lost with "
+            "it. kafka-configs.sh --bootstrap-server %s --alter --entity-type topics "
+            "--entity-name %s --add-config min.insync.replicas=%d",
+            *(topic, insync, brokers.options.bootstrap_servers, topic, least),
+        )
 
 
 def _fences_of(owner: Owner, entries: Iterable[Entry]) -> list[Entry]:

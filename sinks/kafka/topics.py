@@ -15,7 +15,7 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import Lost
 from twophase.errors import ConfigError, TargetUnreachableError, TwoPhaseError
 from twophase.kafka_client.partitions import Topic
-from twophase.sinks.kafka.brokers import DEFAULT_REPLICAS, Brokers
+from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.options import KafkaSinkOptions
 
 _TOPICS = "topics"
@@ -110,7 +110,7 @@ def find_topic(
     name: str,
     partitions: int,
     settings: Mapping[str, str],
-    replicas: int = DEFAULT_REPLICAS,
+    replicas: int,
     *,
     create: bool,
 ) -> Topic | None:
