@@ -1,7 +1,10 @@
-"""What brokers refuse, before a job has begun and afterwards.
+"""What brokers refuse, before a job has begun and afterwards, and what their errors mean.
 
 Before, somebody has to mend the options, and the job does not start. Afterwards it has worked once:
 somebody may be replacing a password or a certificate right now, and the job tries again.
+
+A broker that answers with an error is there: to have somebody look whether it runs would lead them
+astray.
 """
 
 from __future__ import annotations
@@ -9,6 +12,10 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import dataclass
+from textwrap import shorten
+
+from kafka import errors as kafka_errors
 
 from twophase.errors import PreflightError, SourceUnavailableError
 from twophase.kafka_client.credentials import SecretError
@@ -99,3 +106,115 @@ def remedy_of(refusal: str, rights: str = RIGHTS_OF_READER) -> str:
         rights: what to do if it is none of TLS: which ones the account needs.
     """
     return tls_remedy(refusal) or rights
+
+
+_MOST_CHARACTERS = 400
+_NO_LEADER = -1
+_NO_ANSWER = (kafka_errors.RequestTimedOutError, kafka_errors.NetworkExceptionError)
+"""Of kafka-python itself, though they have a broker's number."""
+
+
+@dataclass(frozen=True)
+class Meaning:
+    """What errors of some kinds mean.
+
+    Attributes:
+        kinds: of kafka-python.
+        means: a clause; empty if their text says it.
+        remedy: what to do.
+    """
+
+    kinds: tuple[type[kafka_errors.KafkaError], ...]
+    means: str
+    remedy: str
+
+
+_MEANINGS = (
+    Meaning(
+        kinds=(
+            kafka_errors.CoordinatorNotAvailableError,
+            kafka_errors.CoordinatorLoadInProgressError,
+            kafka_errors.NotCoordinatorError,
+        ),
+        means="no broker coordinates these transactions or this group now",
+        remedy="start the brokers that have Kafka's own topics `__transaction_state` and "
+        "`__consumer_offsets` (kafka-topics.sh --describe names them). Fewer brokers than "
+        "transaction.state.log.replication.factor and offsets.topic.replication.factor say do not "
+        "even create them. Then start the job again.",
+    ),
+    Meaning(
+        kinds=(
+            kafka_errors.UnknownBrokerIdError,
+            kafka_errors.LeaderNotAvailableError,
+            kafka_errors.NotLeaderForPartitionError,
+            kafka_errors.ReplicaNotAvailableError,
+            kafka_errors.OffsetNotAvailableError,
+        ),
+        means="a partition has no leader now",
+        remedy="start the brokers that have its replicas (kafka-topics.sh --describe names them); "
+        "then start the job again.",
+    ),
+    Meaning(
+        kinds=(
+            kafka_errors.NotEnoughReplicasError,
+            kafka_errors.NotEnoughReplicasAfterAppendError,
+        ),
+        means="fewer replicas are in sync than min.insync.replicas",
+        remedy="start the brokers that have the other replicas (kafka-topics.sh --describe names "
+        "them); then start the job again.",
+    ),
+    Meaning(
+        kinds=(kafka_errors.KafkaStorageError, kafka_errors.LogDirNotFoundError),
+        means="a broker cannot use its disk",
+        remedy="mend the folder of log.dirs that the broker's log names, which is full or has "
+        "failed; then start the job again.",
+    ),
+    Meaning(
+        kinds=(
+            kafka_errors.InvalidReplicationFactorError,
+            kafka_errors.InvalidReplicationAssignmentError,
+        ),
+        means="there are fewer brokers than replicas",
+        remedy="start the other brokers, or create the topic with as many replicas as there are "
+        "brokers (kafka-topics.sh --create); then start the job again.",
+    ),
+    Meaning(
+        kinds=(kafka_errors.PolicyViolationError, kafka_errors.InvalidConfigurationError),
+        means="the cluster does not allow it",
+        remedy="create the topic with what the cluster allows (kafka-topics.sh --create); then "
+        "start the job again.",
+    ),
+    Meaning(
+        kinds=(
+            kafka_errors.UnsupportedVersionError,
+            kafka_errors.UnrecognizedBrokerVersion,
+            kafka_errors.UnsupportedForMessageFormatError,
+        ),
+        means="the brokers are too old for it",
+        remedy="use brokers of Apache Kafka 2.8 or newer to read from, 3.0 or newer to write to.",
+    ),
+)
+_OTHER = Meaning(
+    kinds=(kafka_errors.KafkaError,),
+    means="",
+    remedy="mend what the brokers name in their logs; then start the job again.",
+)
+
+
+def has_no_leader(error: kafka_errors.KafkaError) -> bool:
+    """Return whether kafka-python has asked the leader of a partition that has none."""
+    return isinstance(error, kafka_errors.UnknownBrokerIdError) and error.args == (_NO_LEADER,)
+
+
+def is_answer(error: kafka_errors.KafkaError) -> bool:
+    """Return whether a broker has answered with an error, or there is no leader to ask."""
+    answers = kafka_errors.BrokerResponseError, kafka_errors.UnrecognizedBrokerVersion
+    told = isinstance(error, answers) and not isinstance(error, _NO_ANSWER)
+    return told or has_no_leader(error)
+
+
+def meaning(error: kafka_errors.KafkaError) -> tuple[str, str]:
+    """Return what an answer means, as a clause, and what to do about it."""
+    text = shorten(str(error), _MOST_CHARACTERS, placeholder="...")
+    [found, *_] = [one for one in (*_MEANINGS, _OTHER) if isinstance(error, one.kinds)]
+    return f"{found.means}: {text}" if found.means else text, found.remedy

@@ -20,7 +20,15 @@ from kafka.protocol.consumer import OffsetSpec
 
 from twophase.errors import PreflightError, SourceUnavailableError, TwoPhaseError
 from twophase.kafka_client import connection
-from twophase.kafka_client.access import RIGHTS_OF_READER, AccessError, remedy_of, tls_remedy
+from twophase.kafka_client.access import (
+    RIGHTS_OF_READER,
+    AccessError,
+    has_no_leader,
+    is_answer,
+    meaning,
+    remedy_of,
+    tls_remedy,
+)
 from twophase.kafka_client.credentials import check_secrets
 from twophase.kafka_client.oauth_tokens import token_refused
 from twophase.kafka_client.options import ConnectionOptions, IsolationLevel
@@ -34,7 +42,6 @@ BACKOFF_S = 0.1
 _SASL_HINT = ", and user and password: a broker may close the connection without a word"
 _DISCONNECTED = "socket disconnected"
 """What kafka-python makes of a refusal, if the connection ends before it has read it."""
-_NO_LEADER = -1
 _UNKNOWN_TOPIC = kafka_errors.UnknownTopicOrPartitionError.errno
 _LOGIN = kafka_errors.SaslAuthenticationFailedError, kafka_errors.UnsupportedSaslMechanismError
 RIGHTS = kafka_errors.AuthorizationError, *_LOGIN
@@ -160,7 +167,7 @@ class BrokerClient:
         """Let the next try find brokers that have changed: kafka-python keeps what it knows."""
         if admin is None or admin is not self._admin:
             return
-        if isinstance(error, kafka_errors.UnknownBrokerIdError) and error.args != (_NO_LEADER,):
+        if isinstance(error, kafka_errors.UnknownBrokerIdError) and not has_no_leader(error):
             self.close()  # it knows only the brokers that were up when it was opened
         else:
             admin.coordinators.clear()
@@ -192,9 +199,16 @@ class BrokerClient:
     def _without_answer(
         self, what: str, error: kafka_errors.KafkaError, seen: str = ""
     ) -> SourceUnavailableError:
+        servers = self._options.bootstrap_servers
+        if is_answer(error):
+            means, remedy = meaning(error)
+            return SourceUnavailableError(
+                f"Kafka at {servers} answers {what} with an error: {means}"
+                f"{f'; {seen}' if seen else ''}.",
+                remedy=remedy,
+            )
         return SourceUnavailableError(
-            f"Kafka at {self._options.bootstrap_servers} did not answer: {what}: {error}"
-            f"{f'; {seen}' if seen else ''}.",
+            f"Kafka at {servers} did not answer: {what}: {error}{f'; {seen}' if seen else ''}.",
             remedy=tls_remedy(str(error))
             or "check that the brokers run and can be "
             f"reached{_SASL_HINT if self._options.sasl else ''}; then start the job again.",
@@ -222,7 +236,9 @@ def _clearer(
 def _clarity(error: kafka_errors.KafkaError) -> int:
     if isinstance(error, kafka_errors.NodeNotReadyError):  # it waits before it connects again
         return 0
-    return 2 if tls_remedy(str(error)) else 1
+    if tls_remedy(str(error)):
+        return 3
+    return 2 if is_answer(error) else 1
 
 
 def _topics(described: Iterable[Mapping[str, Any]], *, skip: bool = False) -> dict[str, Topic]:

@@ -37,7 +37,8 @@ class Peers:
         broker: whether one of them is a broker.
         refusal: why none can be talked to, if something else answers; None otherwise.
         seen: of servers that take connections without an answer what they do, as a clause: of a
-            broker that hangs, or behind a proxy that is there without it.
+            broker that hangs, or behind a proxy that is there without it. Beside a broker also
+            which servers take none.
     """
 
     broker: bool = False
@@ -51,20 +52,22 @@ def look_at_peers(options: ConnectionOptions) -> Peers:
     Raises:
         SecretError: a file that TLS needs cannot be read.
     """
-    found = Peers()
+    found, unlike = Peers(), []
     for host, port in _servers(options):
         try:
             problem, remedy = _problem(host, port, options)
         except (OSError, UnicodeError):  # nobody takes the connection, or it is no name of a host
+            unlike.append(f"{host}:{port} takes no connections")
             continue
         if not problem:
-            return Peers(broker=True)
-        if not remedy:
+            found.broker = True
+        elif not remedy:
             found.seen = found.seen or f"{host}:{port} {problem}"
+            unlike.append(f"{host}:{port} {problem}")
         elif found.refusal is None:
             what = f"No Kafka broker answers at {host}:{port}: {problem}."
             found.refusal = AccessError(what, remedy=remedy)
-    return found
+    return Peers(broker=True, seen=", ".join(unlike)) if found.broker else found
 
 
 def _servers(options: ConnectionOptions) -> Iterator[tuple[str, int]]:

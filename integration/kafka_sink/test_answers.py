@@ -1,0 +1,55 @@
+"""Errors that a broker answers with: each says what it means and what to do, which helps."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import closing
+
+import pytest
+
+from integration.kafka.topics import Topics
+from twophase.errors import TargetUnreachableError
+from twophase.sinks.kafka.brokers import Brokers
+from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.testing.harness import fresh_name
+
+pytestmark = pytest.mark.server
+
+
+@pytest.fixture
+def brokers(topics: Topics) -> Iterator[Brokers]:
+    given = {"kafka.bootstrap.servers": topics.servers, "topic": "rows"}
+    with closing(Brokers(KafkaSinkOptions.parse(given))) as made:
+        yield made
+
+
+def test_more_replicas_than_brokers_are_told_from_brokers_that_are_not_there(
+    topics: Topics, brokers: Brokers
+) -> None:
+    name = fresh_name("ledger")
+    with pytest.raises(TargetUnreachableError, match="fewer brokers than replicas") as caught:
+        brokers.create(name, 2, {}, replicas=3)
+    assert f"answers creation of topic {name} with an error" in str(caught.value)
+    assert "create the topic with as many replicas as there are brokers" in caught.value.remedy
+    topics.create(2, name)
+    brokers.create(name, 2, {}, replicas=3)
+
+
+def test_settings_that_the_cluster_does_not_allow_are_named(
+    topics: Topics, brokers: Brokers
+) -> None:
+    name, forbidden = fresh_name("ledger"), {"min.insync.replicas": "0"}
+    with pytest.raises(TargetUnreachableError, match="the cluster does not allow it") as caught:
+        brokers.create(name, 2, forbidden, replicas=1)
+    assert "min.insync.replicas" in str(caught.value)
+    assert "create the topic with what the cluster allows" in caught.value.remedy
+    topics.create(2, name)
+    brokers.create(name, 2, forbidden, replicas=1)
+
+
+def test_any_other_error_has_the_broker_s_words(brokers: Brokers) -> None:
+    with pytest.raises(TargetUnreachableError, match="InvalidTopicError") as caught:
+        brokers.create("no topic's name", 1, {}, replicas=1)
+    assert "did not answer" not in str(caught.value)
+    assert caught.value.remedy.startswith("mend what the brokers name in their logs")
+    brokers.create(fresh_name("name"), 1, {}, replicas=1)
