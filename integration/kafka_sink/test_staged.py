@@ -221,8 +221,8 @@ class TestLimits(Base):
         [
             ({}, {"partition": 7}, "no partition 7"),
             ({"cleanup.policy": "compact"}, {"key": None}, "no key"),
-            ({"max.message.bytes": "1000"}, {"value": b"x" * 1_000}, "too large"),
-            ({}, {"value": b"x" * 1_000_000}, "too large"),
+            ({"max.message.bytes": "1000"}, {"value": b"x" * 1_000}, "too large: 872 at most"),
+            ({}, {"value": b"x" * 1_000_000}, "too large: 999872 at most"),
             (
                 {"message.timestamp.after.max.ms": "1000"},
                 {"timestamp": 4_000_000_000_000_000},
@@ -257,6 +257,21 @@ class TestLimits(Base):
                 assert committed(sink, more, Predecessor(LINEAGE, 0)) == Committed()
         wanted = [b"v", *([row.get("value", b"v")] if settings else [])]
         assert [one.value() for one in topics.records(harness.topic)] == wanted
+
+    def test_the_largest_row_is_copied_and_one_that_has_a_byte_more_is_rejected(
+        self, topics: Topics
+    ) -> None:
+        harness = KafkaHarness(topics, protocol="staged", format="raw")
+        change(topics, harness.topic, **{"max.message.bytes": "1000"})
+        schema = pa.schema([("value", pa.binary())])
+        with closing(
+            harness.new_sink().open(SinkContext(JOB, SINK, schema, parallelism=1))
+        ) as sink:
+            sink.fence(FIRST)
+            piece = written(sink, [{"value": b"x" * 872}], schema)
+            assert committed(sink, piece) == Committed()
+            with pytest.raises(RejectedRowsError, match="it has 873 bytes"):
+                written(sink, [{"value": b"x" * 873}], schema, 1)
 
     @pytest.mark.parametrize("remedy", ["delete", "LogAppendTime", "transaction", "no column"])
     def test_a_topic_that_takes_no_old_timestamps_is_refused_and_each_remedy_helps(

@@ -102,12 +102,15 @@ class TopicLimits:
             raise RejectedRowsError(
                 f"Row {number} of a task cannot be written to topic {self.topic!r}: {reason}.",
                 remedy="correct or filter these rows before the sink, or let the topic take them "
-                f"({_CLIENT_BYTES:,} bytes at most wait in a staging topic).",
+                f"({_CLIENT_BYTES - _BATCH_BYTES:,} bytes at most wait in a staging topic).",
             )
 
     def _refusal(self, record: KafkaRecord) -> str:
         if (size := size_of(record)) > self.most_bytes:
-            return f"it has {size} bytes, and is too large ({_BYTES})"
+            return (
+                f"it has {size} bytes, and is too large: {self.most_bytes} at most, which is "
+                f"{_BATCH_BYTES} less than {_BYTES} or the {_CLIENT_BYTES:,} of a staging topic"
+            )
         if record.partition is not None and not 0 <= record.partition < self.partitions:
             return f"there is no partition {record.partition}"
         if self.needs_key and record.key is None:
