@@ -1,8 +1,12 @@
-"""Errors that a broker answers with: each says what it means and what to do, which helps."""
+"""Errors that a broker answers with: each says what it means and what to do, which helps, or is
+waited for.
+"""
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 
 import pytest
@@ -14,6 +18,8 @@ from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.testing.harness import fresh_name
 
 pytestmark = pytest.mark.server
+
+PATIENCE_S = 60
 
 
 @pytest.fixture
@@ -53,3 +59,16 @@ def test_any_other_error_has_the_broker_s_words(brokers: Brokers) -> None:
     assert "did not answer" not in str(caught.value)
     assert caught.value.remedy.startswith("mend what the brokers name in their logs")
     brokers.create(fresh_name("name"), 1, {}, replicas=1)
+
+
+def test_a_topic_that_the_broker_has_not_heard_of_yet_is_waited_for(
+    topics: Topics, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As one that was created through another broker of a cluster."""
+    name, asked = fresh_name("topic"), threading.Event()
+    monkeypatch.setattr(brokers._cluster, "_look_again", lambda *_: asked.set())
+    with ThreadPoolExecutor(1) as pool:
+        found = pool.submit(brokers.replicas, name)
+        assert asked.wait(PATIENCE_S)
+        topics.create(2, name)
+        assert found.result(PATIENCE_S) == {name: 1}

@@ -172,12 +172,21 @@ class Brokers:
             )
 
     def replicas(self, *topics: str) -> Mapping[str, int]:
-        """Return how many replicas topics have that exist, each partition at least, by name."""
-        found = self._call("replicas", lambda admin: admin.describe_topics([*topics]))
-        return {
-            topic["name"]: min(len(one["replica_nodes"]) for one in topic["partitions"])
-            for topic in found
-        }
+        """Return how many replicas each partition of topics has at least, by name. A topic that was
+        just created is waited for: each broker has metadata of its own, which may be behind.
+        """
+
+        def ask(admin: Any) -> dict[str, int]:
+            described = admin.describe_topics([*topics])
+            for topic in described:
+                if topic["error_code"]:
+                    raise kafka_errors.for_code(topic["error_code"])(topic["name"])
+            return {
+                topic["name"]: min(len(one["replica_nodes"]) for one in topic["partitions"])
+                for topic in described
+            }
+
+        return self._call(f"replicas of {', '.join(topics)}", ask)
 
     def create(
         self, topic: str, partitions: int, settings: Mapping[str, str], replicas: int

@@ -127,5 +127,7 @@ def find_topic(
     found = brokers.topic(name)
     if found is None and create:
         brokers.create(name, partitions, settings, replicas)
-        found = brokers.topic(name)
+        deadline = brokers.deadline_s()
+        while (found := brokers.topic(name)) is None and time.monotonic() < deadline:
+            brokers.wait()  # another broker is asked, which has not heard of it yet
     return found
