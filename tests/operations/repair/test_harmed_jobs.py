@@ -56,8 +56,8 @@ class HarmedJob(BeginningWorld):
     Attributes:
         story: what has happened, and what the commands have said.
         given_up: whether the operator has given up rows.
-        begins_anew: whether the operator has let the sources begin where their options say, which
-            repeats rows.
+        begins_again: whether the operator has let the sources begin where their options say, which
+            duplicates rows.
     """
 
     host = StatelessHost
@@ -66,7 +66,7 @@ class HarmedJob(BeginningWorld):
         super().__init__(root)
         self.random = random.Random(seed)
         self.story: list[str] = []
-        self.given_up = self.begins_anew = False
+        self.given_up = self.begins_again = False
         self._folder = "job"
         self._until = 0
         self._savepoints: list[Path] = []
@@ -85,7 +85,7 @@ class HarmedJob(BeginningWorld):
             self._rewind,
             self._die_in_a_rewind,
             self._copy,
-            self._put_back,
+            self._restore_a_copy,
             self._harm_a_body,
             self._harm_the_log,
             self._lose_the_spark_folder,
@@ -125,7 +125,7 @@ class HarmedJob(BeginningWorld):
         if (self.root / name).exists():
             self.copy(name, f"{name}-copy")
 
-    def _put_back(self) -> None:
+    def _restore_a_copy(self) -> None:
         name = self.random.choice(["job", *self.sinks])
         if (self.root / f"{name}-copy").exists():
             self.copy(f"{name}-copy", name)
@@ -169,10 +169,10 @@ class HarmedJob(BeginningWorld):
         pytest.fail("\n".join(self.story))
 
     def check(self) -> None:
-        """Check that nothing waits, and each row is there once, but for what was said."""
+        """Check that nothing waits, lacks or is duplicated, but for what was said."""
         assert self.prepared() == 0, self.story
         for found in self.ids():
-            assert self.begins_anew or len(found) == len({*found}), self.story
+            assert self.begins_again or len(found) == len({*found}), self.story
             assert self.given_up or {*found} == {*range(STEP * (self._until + 1))}, self.story
 
     def _succeeds(self, name: str, command: Command) -> bool:
@@ -223,7 +223,7 @@ class HarmedJob(BeginningWorld):
         plan = repair.plan()
         # the operator has read that a sink may lack rows of the newest checkpoint
         self.given_up |= not all(map(plan.has_newest, plan.sinks)) or bool(plan.gave_up)
-        self.begins_anew |= not (plan.end or plan.missed)
+        self.begins_again |= not (plan.end or plan.missed)
         repair.adopt(plan, NOTE)
 
     def _accept(self, number: int, sink: str) -> None:
