@@ -122,7 +122,7 @@ def test_a_wrong_password_is_refused(
 def test_another_authority_is_refused(options: dict[str, str], broker: SecureKafka) -> None:
     said = refused(options | {"kafka.ssl.ca.location": str(broker.other_ca)})
     assert "certificate verify failed" in said
-    assert '.option("kafka.ssl.ca.location", "FILE") with the authority of the brokers' in said
+    assert '.option("kafka.ssl.ca.location", "FILE"), a PEM file with the authority of the' in said
     ends(reader_of(options | {"kafka.ssl.ca.location": str(broker.ca)}))
 
 

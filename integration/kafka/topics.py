@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from typing import Any, Self
 
@@ -117,6 +117,10 @@ class Topics:
         """Delete the records before an offset, as retention would."""
         self.admin.delete_records({TopicPartition(topic, partition): before})
 
+    def alter(self, topic: str, settings: Mapping[str, str | tuple[str, str]]) -> None:
+        """Set settings of a topic, or delete them: ("DELETE", "")."""
+        self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
+
     def compact(self, topic: str, before: int, filler: Sequence[bytes], partition: int = 0) -> int:
         """Let the broker compact away records without a key, and wait until it has;
         how many are left.
@@ -133,7 +137,7 @@ class Topics:
             "min.cleanable.dirty.ratio": "0.01",
             "segment.bytes": str(1 << 20),
         }
-        self.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, settings)])
+        self.alter(topic, settings)
         for number, value in enumerate(filler):
             self.send(topic, [value], partition, key=b"%d" % number)
         deadline, all_of_them = (

@@ -57,7 +57,7 @@ def test_any_other_error_has_the_broker_s_words(brokers: Brokers) -> None:
     with pytest.raises(TargetUnreachableError, match="InvalidTopicError") as caught:
         brokers.create("no topic's name", 1, {}, replicas=1)
     assert "did not answer" not in str(caught.value)
-    assert caught.value.remedy.startswith("mend what the brokers name in their logs")
+    assert caught.value.remedy.startswith("correct what this error names")
     brokers.create(fresh_name("name"), 1, {}, replicas=1)
 
 

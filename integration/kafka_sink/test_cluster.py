@@ -110,8 +110,8 @@ class TestABrokerThatIsKilled(Base):
         writer.write(self.batch(IDS))
         topic = harness.topic if harness.options["protocol"] == "transaction" else harness.staging
         cluster.kill_broker(cluster.leader_of(topic, _PARTITION))
-        writer.write(self.batch(IDS))
         try:
+            writer.write(self.batch(IDS))
             piece = writer.pre_commit()
         except DeclinedError:
             writer.abort()
@@ -249,7 +249,7 @@ def test_a_job_whose_brokers_are_killed_in_turn_has_every_order_once(
 ) -> None:
     """It reads from the cluster, and writes to it."""
     with ClusterTopics(cluster) as topics:
-        given = Given(topics, tmp_path, protocol, plugin=False, records_per_batch=40)
+        given = Given(topics, tmp_path, protocol, plugin=False, records_per_batch=10)
     driver = Driver(given.settings, given.runs)
     for node in cluster.live:
         before = orders_read(cluster, given)

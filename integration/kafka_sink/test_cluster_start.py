@@ -4,12 +4,11 @@ outlives each.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import closing
 
 import pytest
 from kafka import KafkaAdminClient, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from harness.kafka_cluster import BROKERS, MIN_IN_SYNC, KafkaCluster
 from integration.kafka.cluster_topics import (
@@ -112,7 +111,7 @@ class TestAStart(TransactionBase):
         """Kafka's log of them is on one broker, which is down. The others list none: nobody may
         believe that none is open.
         """
-        change(cluster, _TRANSACTIONS, **{MIN_IN_SYNC_OPTION: "1"})
+        alter(cluster, _TRANSACTIONS, {MIN_IN_SYNC_OPTION: "1"})
         spread(cluster, _TRANSACTIONS, [BROKERS])
         try:
             with closing(harness.opened()) as sink:
@@ -131,7 +130,7 @@ class TestAStart(TransactionBase):
         finally:
             cluster.restart_all_killed()
             spread(cluster, _TRANSACTIONS)
-            change(cluster, _TRANSACTIONS, **{MIN_IN_SYNC_OPTION: str(MIN_IN_SYNC)})
+            alter(cluster, _TRANSACTIONS, {MIN_IN_SYNC_OPTION: str(MIN_IN_SYNC)})
 
     @pytest.mark.parametrize("down", [1, BROKERS])
     def test_does_not_need_every_broker(
@@ -195,16 +194,16 @@ class TestWhatTheSinkCreates(TransactionBase):
             topics.create(2, harness.ledger, {"cleanup.policy": "compact"})
         for _ in range(2):
             harness.opened().close()
-            few, insync = warnings(caplog)
+            [few] = warnings(caplog)
             assert f"{harness.ledger!r} has fewer replicas (1) than it would" in few
             assert "kafka-reassign-partitions.sh" in few
             caplog.clear()
         spread(cluster, harness.ledger)
         harness.opened().close()
-        assert warnings(caplog) == [insync]
+        [insync] = warnings(caplog)
         caplog.clear()
         [(name, _, value)] = [one.partition("=") for one in insync.split() if "replicas=2" in one]
-        change(cluster, harness.ledger, **{name: value})
+        alter(cluster, harness.ledger, {name: value})
         harness.opened().close()
         assert warnings(caplog) == []
 
@@ -216,10 +215,9 @@ def warnings(caplog: pytest.LogCaptureFixture) -> list[str]:
     ]
 
 
-def change(cluster: KafkaCluster, topic: str, **settings: str) -> None:
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic, settings)
-    with closing(KafkaAdminClient(bootstrap_servers=cluster.bootstrap_servers.split(","))) as admin:
-        admin.alter_configs([resource])
+def alter(cluster: KafkaCluster, topic: str, settings: Mapping[str, str]) -> None:
+    with ClusterTopics(cluster) as topics:
+        topics.alter(topic, settings)
 
 
 def spread(cluster: KafkaCluster, topic: str, brokers: Sequence[int] = ALL) -> None:

@@ -16,7 +16,6 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from kafka import KafkaConsumer, TopicPartition
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from harness.hostile_values import VALUES
 from integration.kafka.topics import Topics
@@ -198,8 +197,7 @@ def test_what_would_be_another_record_or_none_is_refused_by_name(
 ) -> None:
     """Nothing of the task is visible or in doubt, and the next one writes."""
     bad, settings, says = REFUSED[case]
-    resource = ConfigResource(ConfigResourceType.TOPIC, harness.topic, settings)
-    harness.topics.admin.alter_configs([resource])
+    harness.topics.alter(harness.topic, settings)
     schema = raw(pa.string())
     with closing(opened(harness, schema)) as sink:
         with pytest.raises(RejectedRowsError, match=says) as caught:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import closing
 
 import pytest
 
 from harness.kafka_cluster import BROKERS, KafkaCluster
 from integration.kafka_sink.cluster_harness import (
-    NEXT_DRIVER,
     ClusterHarness,
     TransactionBase,
     check_each_row_is_read_once,
@@ -119,23 +118,3 @@ class TestABrokerThatTheClientDoesNotKnow(TransactionBase):
             assert [*sink.in_doubt()] == [piece]
             assert committed(sink, piece) == (Committed(), [])
             check_each_row_is_read_once(harness, sink)
-
-
-class TestABrokerThatIsReplacedByANewOne(TransactionBase):
-    @pytest.fixture
-    def cluster(self) -> Iterator[KafkaCluster]:
-        with KafkaCluster() as made:
-            yield made
-
-    @pytest.mark.parametrize("gone", [1, BROKERS])
-    def test_is_not_missed_by_an_open_sink_and_by_the_next_start(
-        self, cluster: KafkaCluster, harness: ClusterHarness, gone: int
-    ) -> None:
-        """Its address is in `kafka.bootstrap.servers` still, and that of the new one is not."""
-        with closing(harness.opened()) as sink:
-            piece = self.piece(sink)
-            cluster.replace(gone)
-            assert [*sink.in_doubt()] == [piece]
-            assert committed(sink, piece) == (Committed(), [])
-        with closing(harness.opened(NEXT_DRIVER)) as driver:
-            check_each_row_is_read_once(harness, driver)

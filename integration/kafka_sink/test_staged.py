@@ -11,7 +11,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from integration.kafka.topics import EARLIEST, Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
@@ -65,12 +64,6 @@ class Base(ContractBase):
 def begins(harness: KafkaHarness) -> dict[int, int]:
     """The first offset of each partition of the staging topic."""
     return harness.topics.offsets(harness.staging, EARLIEST)
-
-
-def change(topics: Topics, topic: str, **settings: str | tuple[str, str]) -> None:
-    """Set settings of a topic, or delete them, by their names with `_` for a dot."""
-    wanted = {name.replace("_", "."): value for name, value in settings.items()}
-    topics.admin.alter_configs([ConfigResource(ConfigResourceType.TOPIC, topic, wanted)])
 
 
 TAKES_ALL = {
@@ -235,7 +228,7 @@ class TestLimits(Base):
         self, topics: Topics, settings: dict[str, str], row: dict[str, Any], reason: str
     ) -> None:
         harness = KafkaHarness(topics, protocol="staged", format="raw")
-        change(topics, harness.topic, **settings)
+        topics.alter(harness.topic, settings)
         with closing(harness.new_sink().open(SinkContext(JOB, SINK, RAW, parallelism=1))) as sink:
             sink.fence(FIRST)
             good: dict[str, Any] = {
@@ -252,7 +245,7 @@ class TestLimits(Base):
             assert committed(sink, written(sink, [good], RAW)) == Committed()
             if settings:
                 assert "or let the topic take them" in caught.value.remedy
-                change(topics, harness.topic, **TAKES_ALL)
+                topics.alter(harness.topic, TAKES_ALL)
                 more = written(sink, [good | row], RAW, 1)
                 assert committed(sink, more, Predecessor(LINEAGE, 0)) == Committed()
         wanted = [b"v", *([row.get("value", b"v")] if settings else [])]
@@ -262,7 +255,7 @@ class TestLimits(Base):
         self, topics: Topics
     ) -> None:
         harness = KafkaHarness(topics, protocol="staged", format="raw")
-        change(topics, harness.topic, **{"max.message.bytes": "1000"})
+        topics.alter(harness.topic, {"max.message.bytes": "1000"})
         schema = pa.schema([("value", pa.binary())])
         with closing(
             harness.new_sink().open(SinkContext(JOB, SINK, schema, parallelism=1))
@@ -279,15 +272,15 @@ class TestLimits(Base):
     ) -> None:
         harness = KafkaHarness(topics, protocol="staged", format="raw")
         context = SinkContext(JOB, SINK, RAW, parallelism=1)
-        change(topics, harness.topic, message_timestamp_before_max_ms="86400000")
+        topics.alter(harness.topic, {"message.timestamp.before.max.ms": "86400000"})
         with pytest.raises(PreflightError, match=r"86400000 ms old") as caught:
             harness.new_sink().open(context)
         assert "message.timestamp.type=LogAppendTime" in caught.value.remedy
         assert "`protocol=transaction`" in caught.value.remedy
         if remedy == "delete":
-            change(topics, harness.topic, message_timestamp_before_max_ms=("DELETE", ""))
+            topics.alter(harness.topic, {"message.timestamp.before.max.ms": ("DELETE", "")})
         elif remedy == "LogAppendTime":
-            change(topics, harness.topic, message_timestamp_type="LogAppendTime")
+            topics.alter(harness.topic, {"message.timestamp.type": "LogAppendTime"})
         elif remedy == "transaction":
             harness.options["protocol"] = "transaction"
         else:
@@ -299,12 +292,12 @@ class TestLimits(Base):
     ) -> None:
         rows = [harness.rows([0])[0] | {"name": "x" * 5_000}]
         piece = written(opened_sink, rows, harness.schema)
-        change(harness.topics, harness.topic, max_message_bytes="1000")
+        harness.topics.alter(harness.topic, {"max.message.bytes": "1000"})
         found = committed(opened_sink, piece)
         assert isinstance(found, RetryLater)
         assert "undo what was changed of it since (partitions, max.message.bytes" in found.reason
         assert self.ids_visible() == []
-        change(harness.topics, harness.topic, max_message_bytes="1000000")
+        harness.topics.alter(harness.topic, {"max.message.bytes": "1000000"})
         assert committed(opened_sink, piece) == Committed()
         assert self.ids_visible() == [0]
 
@@ -321,11 +314,11 @@ class TestLimits(Base):
         self, harness: KafkaHarness, settings: dict[str, str], says: str
     ) -> None:
         harness.opened().close()
-        change(harness.topics, harness.staging, **settings)
+        harness.topics.alter(harness.staging, settings)
         with pytest.raises(PreflightError, match=says) as caught:
             harness.opened()
         told = caught.value.remedy.partition("--add-config ")[2]
-        change(harness.topics, harness.staging, **dict(one.split("=") for one in told.split(",")))
+        harness.topics.alter(harness.staging, dict(one.split("=") for one in told.split(",")))
         harness.opened().close()
 
     def test_a_staging_topic_that_forgets_keeps_rows_behind_the_command_that_is_printed(
@@ -334,7 +327,7 @@ class TestLimits(Base):
         """Run as it is printed: kafka-configs.sh begins this class."""
         harness.opened().close()
         forgets = {"retention.ms": "3600000", "cleanup.policy": "compact", "max.message.bytes": "9"}
-        change(harness.topics, harness.staging, **forgets)
+        harness.topics.alter(harness.staging, forgets)
         with pytest.raises(PreflightError, match="cannot keep rows") as caught:
             harness.opened()
         text, command = caught.value.remedy.split(": ", 1)

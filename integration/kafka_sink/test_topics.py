@@ -9,7 +9,6 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from harness.memory_driver import Driver, completed_of, open_sinks, restoring
 from integration.kafka.topics import Topics
@@ -240,10 +239,7 @@ def test_rows_that_are_larger_together_than_a_topic_takes_are_written_in_parts(
 ) -> None:
     """The brokers count the bytes of a batch, which Kafka calls a message."""
     harness = KafkaHarness(topics, protocol=protocol, format="raw")
-    resource = ConfigResource(
-        ConfigResourceType.TOPIC, harness.topic, {"max.message.bytes": str(largest)}
-    )
-    topics.admin.alter_configs([resource])
+    topics.alter(harness.topic, {"max.message.bytes": str(largest)})
     values = [os.urandom(min(largest // 3, 20_000)) for _ in range(200)]
     with closing(harness.new_sink().open(SinkContext(JOB, SINK, RAW, parallelism=1))) as sink:
         sink.fence(FIRST)

@@ -7,7 +7,6 @@ from contextlib import closing
 from typing import Any
 
 import pytest
-from kafka.admin import ConfigResource, ConfigResourceType
 
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
@@ -261,7 +260,7 @@ class TestOptions(Base):
         if partitions != 2:
             harness.topics.grow(wrong, 2)
         right = {"cleanup.policy": "compact", "unclean.leader.election.enable": "false"}
-        set_on(harness, wrong, **right)
+        harness.topics.alter(wrong, right)
         harness.opened(ledger=wrong).close()
 
     def test_a_record_that_is_too_large_is_a_rejected_row_until_the_topic_takes_it(
@@ -271,17 +270,12 @@ class TestOptions(Base):
             return [harness.rows([0])[0] | {"name": "x" * size}]
 
         with closing(harness.opened()) as sink:
-            set_on(harness, harness.topic, **{"max.message.bytes": "1000"})
+            harness.topics.alter(harness.topic, {"max.message.bytes": "1000"})
             with pytest.raises(RejectedRowsError, match="too large") as caught:
                 written(sink, rows(2_000), harness.schema, 0)
             assert "or let the topic take them (max.message.bytes;" in caught.value.remedy
-            set_on(harness, harness.topic, **{"max.message.bytes": "3000000"})
+            harness.topics.alter(harness.topic, {"max.message.bytes": "3000000"})
             for checkpoint, size in enumerate((2_000, 2_900_000), 1):
                 piece = written(sink, rows(size), harness.schema, checkpoint)
                 assert outcome(sink, [piece]) == Committed()
         assert self.ids_visible() == [0, 0]
-
-
-def set_on(harness: KafkaHarness, topic: str, **settings: str) -> None:
-    resource = ConfigResource(ConfigResourceType.TOPIC, topic, settings)
-    harness.topics.admin.alter_configs([resource])

@@ -50,8 +50,8 @@ def remedies(address: str, tls: str = "") -> Mapping[int, str]:
     return {
         **dict.fromkeys(
             (1044, 1142, 1143, 1227, 1370),
-            "GRANT the user what the message names (of a role: SET DEFAULT ROLE), or correct "
-            f"{address}.",
+            "GRANT the user what the message names; if a role has the right, SET DEFAULT ROLE; or "
+            f"correct {address}.",
         ),
         **dict.fromkeys(
             (1045, 1130, 1698),

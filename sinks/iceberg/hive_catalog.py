@@ -105,8 +105,8 @@ class MetastoreCatalog(Catalog):
         but cannot read their types when it is altered, as each commit does.
         """
         return [
-            f"column {column!r}: a metastore takes no field {name!r} inside it, but letters, "
-            "digits, _, $, dots and blanks"
+            f"column {column!r}: of the name of a field inside it a metastore reads only letters, "
+            f"digits, _, $, dots and blanks, not {name!r}"
             for name, column in inner_names(columns)
             if not all(map(_is_of_type, name))
         ]

@@ -274,8 +274,8 @@ class IcebergOptions(Options):
         for part in (namespace, name) if self.create else ():
             if reason := self._reason_against(part):
                 raise ValueError(
-                    f"the name {part!r} in table {reason}: name the table otherwise, or leave "
-                    "create out and let another engine create it, with a location"
+                    f"the name {part!r} in table {reason}: name the table otherwise; or leave "
+                    "create out, if it exists or another engine creates it, with a location"
                 )
 
     def _reason_against(self, name: str) -> str:

@@ -61,8 +61,8 @@ _UNUSED = "twophase-probe"
 _DOWN = "does not answer as it should"
 _BUSY = (408, 429)
 _BAD_REQUEST = 400
-_PLAIN = re.compile(r"[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+")
-"""A table whose names are in the path of a URL as they are; `.` in a namespace is a %1F there."""
+_PLAIN = re.compile(r"[A-Za-z0-9_-]+(\.[A-Za-z0-9_-]+)+")
+"""A table whose names are in the path of a URL as they are."""
 
 
 class RestServerCatalog(Catalog):
@@ -171,7 +171,8 @@ class RestServerCatalog(Catalog):
     def _meaning(self, error: Exception) -> tuple[str, str]:
         """Return what an error says of the catalog, and what to do."""
         table = self._options.table
-        if not self._has_answered or _status(error) != _BAD_REQUEST or _PLAIN.fullmatch(table):
+        is_of_name = self._has_answered and not self._is_open and not _PLAIN.fullmatch(table)
+        if not is_of_name or _status(error) != _BAD_REQUEST:
             return _meaning(error)
         remedy = (
             "name the table otherwise: in the path of a URL every server takes ASCII letters, "

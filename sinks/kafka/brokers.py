@@ -80,7 +80,7 @@ class Brokers:
         return str(found["cluster_id"])
 
     def count(self) -> int:
-        """Return how many brokers the cluster has, those that are down included."""
+        """Return how many brokers the cluster has; from Kafka 4.0 on with those that are down."""
         registered, _ = self._call("the brokers", _brokers)
         return registered
 
@@ -281,13 +281,13 @@ class Brokers:
         nobody = one_in_each_partition(prefix)
 
         def ask(admin: Any) -> list[str]:
-            registered, brokers = _brokers(admin)
-            before = _coordinators_of(admin, nobody) if registered > 1 else {}
+            _, brokers = _brokers(admin)
+            before = _coordinators_of(admin, nobody)
             found = admin.list_transactions(
                 broker_ids=sorted({*brokers, *before.values()}),
                 state_filters=[ONGOING, PREPARE_COMMIT],
             )
-            if before and _coordinators_of(admin, nobody) != before:
+            if _coordinators_of(admin, nobody) != before:
                 raise kafka_errors.NotCoordinatorError("transactions have moved to other brokers")
             ids = {one.transactional_id for listed in found.values() for one in listed}
             return sorted(one for one in ids if one.startswith(prefix))
@@ -375,8 +375,8 @@ class Brokers:
 
 
 def _brokers(admin: Any) -> tuple[int, list[int]]:
-    """Return how many brokers are registered, and the ids of those that are up: the others stay
-    registered, as fenced ones (KIP-866), and answer nothing.
+    """Return how many brokers are listed, and the ids of those that are up. From Kafka 4.0 on those
+    that are down are listed too, as fenced (KIP-1073), and answer nothing.
     """
     found = admin.describe_cluster()["brokers"]
     up = [one["broker_id"] for one in found if not one.get("is_fenced")]

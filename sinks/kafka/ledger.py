@@ -42,14 +42,14 @@ from twophase.sinks.kafka.records import (
     encoded,
 )
 from twophase.sinks.kafka.requests import Settled, settled
-from twophase.sinks.kafka.topics import find_topic
+from twophase.sinks.kafka.topics import INSYNC, find_topic, least_insync
 
 _log = logging.getLogger("twophase.sinks.kafka")
 
 PROOFS, FENCES = 0, 1
 _PARTITIONS = 2
-_POLICY, _INSYNC = "cleanup.policy", "min.insync.replicas"
-_REPLICAS, _INSYNC_AT_LEAST = 3, 2
+_POLICY = "cleanup.policy"
+_REPLICAS = 3
 """Of the ledger, where there are as many brokers: with a broker its only replica would go."""
 _UNSAFE = {"unclean.leader.election.enable": "true"}
 
@@ -299,14 +299,14 @@ def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
         PreflightError: it is no topic that keeps proofs.
     """
     replicas = min(_REPLICAS, brokers.count())
-    insync = min(_INSYNC_AT_LEAST, replicas)
-    made_with = {_POLICY: "compact", _INSYNC: str(insync)}
+    insync = least_insync(replicas)
+    made_with = {_POLICY: "compact", INSYNC: str(insync)}
     found = find_topic(brokers, topic, _PARTITIONS, made_with, replicas, create=create)
     if found is None:
         return None
     settings = brokers.settings(topic)[topic]
     _check(topic, found, settings)
-    _warn_if_few(brokers, topic, replicas, int(settings.get(_INSYNC, insync)))
+    _warn_if_few(brokers, topic, replicas, int(settings.get(INSYNC, insync)))
     return Ledger(brokers, topic, found.topic_id)
 
 
@@ -333,7 +333,9 @@ def _check(topic: str, found: Topic, settings: Mapping[str, str]) -> None:
 
 def _warn_if_few(brokers: Brokers, topic: str, replicas: int, insync: int) -> None:
     """Warn of a ledger that was made with fewer replicas than it would be created with."""
-    own, least = brokers.replicas(topic)[topic], min(_INSYNC_AT_LEAST, replicas)
+    own = brokers.replicas(topic)[topic]
+    # before Kafka 3.7 a topic with fewer replicas takes no record
+    least = least_insync(own)
     if own < replicas:
         _log.warning(
             "ledger %r has fewer replicas (%d) than it would be created with (%d): without the "

@@ -15,14 +15,13 @@ from twophase.contract.committable import Committable
 from twophase.errors import PreflightError
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.chunks import MOST_BYTES
-from twophase.sinks.kafka.topics import find_topic
+from twophase.sinks.kafka.topics import INSYNC, find_topic, least_insync
 
 _log = logging.getLogger("twophase.sinks.kafka")
 
-_POLICY, _INSYNC, _BYTES = "cleanup.policy", "min.insync.replicas", "max.message.bytes"
+_POLICY, _BYTES = "cleanup.policy", "max.message.bytes"
 _FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 _KEPT = {_POLICY: "delete", "unclean.leader.election.enable": "false", **_FOR_EVER}
-_INSYNC_AT_LEAST = 2
 STAGING_RIGHTS = ("READ", "WRITE", "DELETE", "DESCRIBE_CONFIGS")
 """What the account does to it, in Kafka's words."""
 
@@ -146,8 +145,7 @@ def check_staging(brokers: Brokers, name: str, replicas: int) -> None:
 
 
 def _settings(replicas: int) -> dict[str, str]:
-    insync = str(min(_INSYNC_AT_LEAST, replicas))
-    return {**_KEPT, _INSYNC: insync, _BYTES: str(MOST_BYTES)}
+    return {**_KEPT, INSYNC: str(least_insync(replicas)), _BYTES: str(MOST_BYTES)}
 
 
 def _problems(settings: Mapping[str, str], replicas: int) -> list[str]:
@@ -156,8 +154,7 @@ def _problems(settings: Mapping[str, str], replicas: int) -> list[str]:
         for name, value in _KEPT.items()
         if settings.get(name) != value
     ]
-    least = min(_INSYNC_AT_LEAST, replicas)
-    for name, lowest in ((_INSYNC, least), (_BYTES, MOST_BYTES)):
+    for name, lowest in ((INSYNC, least_insync(replicas)), (_BYTES, MOST_BYTES)):
         if int(settings[name]) < lowest:
             problems.append(f"its {name} is {settings[name]}, and has to be {lowest} at least")
     return problems

@@ -18,6 +18,8 @@ from twophase.kafka_client.partitions import Topic
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.options import KafkaSinkOptions
 
+INSYNC = "min.insync.replicas"
+_INSYNC_AT_LEAST = 2
 _TOPICS = "topics"
 TopicIds = Mapping[str, str]
 """The id of this creation of each topic, by name."""
@@ -103,6 +105,11 @@ def lost_topics(piece: Committable, now: TopicIds) -> Lost | None:
     if not gone:
         return None
     return Lost(f"its rows went to topics that were deleted since: {', '.join(gone)}")
+
+
+def least_insync(replicas: int) -> int:
+    """Return how many of the replicas of a topic have to have a record that counts as written."""
+    return min(_INSYNC_AT_LEAST, replicas)
 
 
 def find_topic(

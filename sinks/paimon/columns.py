@@ -39,6 +39,7 @@ _UNBOUNDED = {
     "VARBINARY": "BYTES",
 }
 """Of types of a size that Spark's rows never have, the one that they have."""
+_NANOSECONDS = "(7)", "(8)", "(9)"
 _WIDER = {
     ("TINYINT", "SMALLINT"),
     ("TINYINT", "INT"),
@@ -196,6 +197,8 @@ def refusal(kind: pa.DataType, column: Kind) -> str:
             if fits(given, name):
                 return ""
             if given is not None and _UNBOUNDED.get(name.partition("(")[0]) == given:
+                if name.endswith(_NANOSECONDS):
+                    return f"no rows fit {name}, which holds more than {kind}; name another table"
                 return f"no rows fit {name}, which holds less than {kind}; alter it to {given}"
             return f"{kind} does not fit {name}; cast it"
 

@@ -362,7 +362,7 @@ class _StagedDataWriter(AppendOnlyDataWriter):  # type: ignore[misc]  # the same
     def _write_file(self, file_path: str, data: pa.Table, file_format: str) -> dict[str, Any]:
         del file_path, file_format  # it is parquet, by `layout.check_table`
         # Paimon's own writer knows it by either name, pyarrow by one.
-        codec = "none" if self.compression.lower() == "uncompressed" else self.compression
+        codec = {"uncompressed": "none"}.get(known := self.compression.lower(), known)
         level = {"compression_level": self.zstd_level} if codec == "zstd" else {}
         with NewFile(self._path) as self.file:
             pq.write_table(

@@ -35,7 +35,7 @@ OPTIONS = ConnectionOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1"})
         (kafka_errors.InvalidConfigurationError(), "does not allow it", "create the topic"),
         (kafka_errors.UnsupportedVersionError(), "are too old", "3.0 or newer to write to"),
         (kafka_errors.IncompatibleBrokerVersion(), "are too old", "2.8 or newer to read from"),
-        (kafka_errors.UnknownError("words"), "UnknownError: words", "in their logs"),
+        (kafka_errors.UnknownError("words"), "UnknownError: words", "this error names"),
     ],
     ids=lambda given: type(given).__name__ if isinstance(given, Exception) else "",
 )

@@ -91,8 +91,8 @@ def tls_remedy(failure: str) -> str:
         return f"broker and client have no version and no cipher of TLS in common: {_COMMON}."
     if _BROKER_CERTIFICATE.search(failure):
         return (
-            "set `kafka.ssl.ca.location=FILE` with the authority of the brokers' certificates, in "
-            "PEM; they have to name the hosts of kafka.bootstrap.servers and of "
+            "set `kafka.ssl.ca.location=FILE`, a PEM file with the authority of the brokers' "
+            "certificates; these must name the hosts of kafka.bootstrap.servers and of "
             "advertised.listeners."
         )
     return ""
@@ -140,7 +140,8 @@ _MEANINGS = (
         remedy="start the brokers that have Kafka's own topics `__transaction_state` and "
         "`__consumer_offsets` (kafka-topics.sh --describe names them). Fewer brokers than "
         "transaction.state.log.replication.factor and offsets.topic.replication.factor say do not "
-        "even create them. Then start the job again.",
+        "even create them. If they run, wait: they are loading or moving them. Then start the job "
+        "again.",
     ),
     Meaning(
         kinds=(
@@ -197,7 +198,8 @@ _MEANINGS = (
 _OTHER = Meaning(
     kinds=(kafka_errors.KafkaError,),
     means="",
-    remedy="mend what the brokers name in their logs; then start the job again.",
+    remedy="correct what this error names, of which the brokers' logs may say more; then start the "
+    "job again.",
 )
 
 

@@ -194,13 +194,13 @@ class BrokerClient:
                 f"TLS with Kafka at {self._options.bootstrap_servers} fails: {what}: {error}.",
                 remedy=remedy,
             )
-        return self._without_answer(what, error, peers.seen)
+        return self._without_answer(what, error, peers.seen, is_there=peers.broker)
 
     def _without_answer(
-        self, what: str, error: kafka_errors.KafkaError, seen: str = ""
+        self, what: str, error: kafka_errors.KafkaError, seen: str = "", *, is_there: bool = True
     ) -> SourceUnavailableError:
         servers = self._options.bootstrap_servers
-        if is_answer(error):
+        if is_there and is_answer(error):
             means, remedy = meaning(error)
             return SourceUnavailableError(
                 f"Kafka at {servers} answers {what} with an error: {means}"

@@ -52,22 +52,22 @@ def look_at_peers(options: ConnectionOptions) -> Peers:
     Raises:
         SecretError: a file that TLS needs cannot be read.
     """
-    found, unlike = Peers(), []
+    found, others = Peers(), []
     for host, port in _servers(options):
         try:
             problem, remedy = _problem(host, port, options)
         except (OSError, UnicodeError):  # nobody takes the connection, or it is no name of a host
-            unlike.append(f"{host}:{port} takes no connections")
+            others.append(f"{host}:{port} takes no connections")
             continue
         if not problem:
             found.broker = True
         elif not remedy:
             found.seen = found.seen or f"{host}:{port} {problem}"
-            unlike.append(f"{host}:{port} {problem}")
+            others.append(f"{host}:{port} {problem}")
         elif found.refusal is None:
             what = f"No Kafka broker answers at {host}:{port}: {problem}."
             found.refusal = AccessError(what, remedy=remedy)
-    return Peers(broker=True, seen=", ".join(unlike)) if found.broker else found
+    return Peers(broker=True, seen=", ".join(others)) if found.broker else found
 
 
 def _servers(options: ConnectionOptions) -> Iterator[tuple[str, int]]:

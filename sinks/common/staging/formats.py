@@ -22,6 +22,7 @@ import pyarrow.orc
 import pyarrow.parquet
 
 from twophase.internals.arrow_values import scalar
+from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging import hive_files
 from twophase.sinks.common.staging.disk import NewFile
@@ -163,12 +164,13 @@ def _values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
 def _check_keys(name: str, column: pa.Array) -> None:
     """Refuse the first map that has a key twice."""
     for number in range(len(column)):
+        row = column.slice(number, 1)
         try:
-            column.slice(number, 1).to_pylist(maps_as_pydicts="strict")
+            row.to_pylist(maps_as_pydicts="strict")
         except KeyError:
             raise RefusedValueError(
-                f"{name} in row {number + 1} of {len(column)} has a map with a key twice, of which "
-                "readers of json keep one",
+                f"{name} has a map with a key twice, of which readers of json keep one: "
+                f"{shown(row.to_pylist()[0])}",
                 remedy="leave one of them out, or write parquet or orc.",
             ) from None
 

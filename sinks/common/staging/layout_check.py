@@ -14,7 +14,7 @@ from twophase.errors import ConfigError, PreflightError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import escape
 from twophase.sinks.common.staging.formats import Format
-from twophase.sinks.common.staging.times import as_moments
+from twophase.sinks.common.staging.times import as_moments, inside
 from twophase.sinks.common.staging.visible_files import is_hidden
 
 
@@ -46,25 +46,21 @@ def check_layout(root: Path, schema: pa.Schema, kind: Format, partition_by: Sequ
 
 
 def _first_file(folder: Path) -> Path | None:
-    for entry, is_folder in _visible(folder):
-        found = _first_file(entry) if is_folder else entry
-        if found is not None:
-            return found
-    return None
-
-
-def _visible(folder: Path) -> list[tuple[Path, bool]]:
-    """Return what readers see in a folder, and whether it is one: they follow links."""
+    """Return the first file that readers see in a folder; they follow links."""
     try:
-        return sorted(
-            (entry, entry.is_dir()) for entry in folder.iterdir() if not is_hidden(entry.name)
-        )
+        for entry in sorted(folder.iterdir()):
+            if is_hidden(entry.name):
+                continue
+            found = _first_file(entry) if entry.is_dir() else entry
+            if found is not None:
+                return found
     except OSError as error:
         raise PreflightError(
             f"{shown(str(folder))} cannot be listed: {error.strerror}.",
             remedy="give the driver's account the right to read it, or move it out of the table: "
             "readers list it too.",
         ) from error
+    return None
 
 
 def _partition_problems(path: Path, partition_by: Sequence[str]) -> list[str]:
@@ -97,17 +93,15 @@ def _parquet_schema(path: Path) -> pa.Schema:
     """Return the columns of a parquet file. INT96 is a moment, of which pyarrow has no zone."""
     with pa.parquet.ParquetFile(path) as file:
         found, leaves = file.schema_arrow, file.schema
-    int96 = [
-        f"{leaf.path}."
-        for leaf in map(leaves.column, range(len(leaves)))
-        if leaf.physical_type == "INT96"
-    ]
-    return pa.schema(
-        field.with_type(as_moments(field.type))
-        if any(leaf.startswith(f"{field.name}.") for leaf in int96)
-        else field
-        for field in found
-    )
+    physical = (leaves.column(number).physical_type for number in range(len(leaves)))
+
+    def meant(kind: pa.DataType) -> pa.DataType:
+        """Return the type of a leaf, or of those inside it, which come in the same order."""
+        if pa.types.is_nested(kind):
+            return inside(kind, meant)
+        return as_moments(kind) if next(physical, "") == "INT96" else kind
+
+    return pa.schema(field.with_type(meant(field.type)) for field in found)
 
 
 def _differences(

@@ -100,6 +100,6 @@ def create_staging_area(root: Path, owner: Owner) -> StagingArea:
         ) from error
     raise PreflightError(
         f"{stage / DONE} was missing.",
-        remedy="restore the hidden folder from a backup; or create that, if it was empty and a "
-        "clean-up removed it.",
+        remedy="restore the hidden folder from a backup; or create this one again (mkdir), if only "
+        "a job that deletes empty folders can have removed it.",
     )

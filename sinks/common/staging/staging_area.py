@@ -269,7 +269,8 @@ def entries(folder: Path) -> list[str]:
         raise TargetUnreachableError(
             f"{folder} is gone: another driver has just raised the fence, or someone deleted it.",
             remedy="start the job again: it looks again. If that is still gone, restore the hidden "
-            "folder from a backup; or create that, if it was empty and a clean-up removed it.",
+            "folder from a backup; or create this one again (mkdir), if only a job that deletes "
+            "empty folders can have removed it.",
         ) from error
 
 

@@ -39,17 +39,18 @@ def as_moments(kind: pa.DataType) -> pa.DataType:
     """Return a type whose timestamps are all moments, in UTC."""
     if pa.types.is_timestamp(kind):
         return pa.timestamp(kind.unit, "UTC")
-    return _inside(kind, as_moments)
+    return inside(kind, as_moments)
 
 
 def in_utc(kind: pa.DataType) -> pa.DataType:
     """Return a type whose moments are shown in UTC; times without a zone stay so."""
     if pa.types.is_timestamp(kind):
         return kind if kind.tz is None else as_moments(kind)
-    return _inside(kind, in_utc)
+    return inside(kind, in_utc)
 
 
-def _inside(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+def inside(kind: pa.DataType, change: Callable[[pa.DataType], pa.DataType]) -> pa.DataType:
+    """Return a type with the types inside it changed."""
     if pa.types.is_map(kind):
         return pa.map_(change(kind.key_type), change(kind.item_type))
     if pa.types.is_struct(kind):

@@ -49,8 +49,8 @@ _DATA_STATES = "01", "22", "23", "45"
 """Classes of SQLSTATE: what strict mode refuses, data exceptions, constraints, a SIGNAL."""
 
 _DATA_CODES = frozenset(
-    {ROW_TOO_LONG, 1300, 1301, 1364, 1366, 1411, 1425, 1426, 1518, 1525, 3156, 3819, 4038}
-    | {NO_PARTITION}
+    {ROW_TOO_LONG, NO_DEFAULT, NO_PARTITION, VALUE_TOO_LONG}
+    | {1300, 1366, 1411, 1425, 1426, 1518, 1525, 3156, 3819, 4038}
 )
 """The data is at fault, and the SQLSTATE is the general one, HY000."""
 

@@ -220,7 +220,7 @@ def remedy_of(codes: set[int], table: str) -> str:
     if DUPLICATE_ENTRY in codes:
         return (
             "remove the duplicates before the sink, or the rows that are in the table already. If "
-            f"the server numbers the rows, it has no higher number left: {LARGER_TYPE}"
+            f"the key is of the AUTO_INCREMENT column, no higher number is left: {LARGER_TYPE}"
         )
     if NUMBERS_USED_UP in codes:
         return LARGER_TYPE

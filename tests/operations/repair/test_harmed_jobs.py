@@ -9,6 +9,7 @@ from __future__ import annotations
 import random
 import shutil
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 
@@ -96,7 +97,7 @@ class HarmedJob(BeginningWorld):
             self.story.append(happens.__name__)
             try:
                 happens()
-            except (TwoPhaseError, AssertionError) as error:  # a child that was refused, too
+            except TwoPhaseError as error:
                 self.story[-1] += f": {error}"
 
     def _go_on(self) -> None:
@@ -106,7 +107,8 @@ class HarmedJob(BeginningWorld):
     def _die(self) -> None:
         hit = self.random.choice(["", "@2", "@3"])
         self._until += 1
-        killed(self.random.choice(POINTS_OF_A_CHECKPOINT) + hit, lambda: self.drive(self._until))
+        point = self.random.choice(POINTS_OF_A_CHECKPOINT) + hit
+        self._kill(point, lambda: self.drive(self._until))
 
     def _save(self) -> None:
         self._savepoints.append(self.make(f"saved-{len(self.story)}"))
@@ -118,7 +120,12 @@ class HarmedJob(BeginningWorld):
     def _die_in_a_rewind(self) -> None:
         self._save()
         self._go_on()
-        killed(self.random.choice(POINTS_OF_A_REWIND), self._rewind)
+        self._kill(self.random.choice(POINTS_OF_A_REWIND), self._rewind)
+
+    @staticmethod
+    def _kill(point: str, run: Command) -> None:
+        with suppress(AssertionError):  # it was refused before it came to the point
+            killed(point, run)
 
     def _copy(self) -> None:
         name = self.random.choice(["job", *self.sinks])
@@ -157,16 +164,34 @@ class HarmedJob(BeginningWorld):
     # -- what the operator does --------------------------------------------------------------------
 
     def mend(self) -> None:
-        """Run commands in any order until the job goes on; fail if none of them works."""
+        """Do what the errors say until the job goes on; fail if that does not lead on."""
         goal = self._until + 1
         for _ in range(MOST_COMMANDS):
             if self._succeeds("start", lambda: self.drive(goal, self._folder)):
                 return
-            commands = [*self._restores(goal), *self._repairs()]
-            self.random.shuffle(commands)
-            if not any(self._succeeds(*command) for command in commands):
+            if not self._follow(goal):
                 break
         pytest.fail("\n".join(self.story))
+
+    def _follow(self, goal: int) -> bool:
+        """Run commands that the errors name, in any order, until one works; return whether one has.
+
+        What a refused command says counts, too.
+        """
+        first, tried = len(self.story) - 1, set[str]()
+        while True:
+            said = "\n".join(self.story[first:])
+            left = {
+                name: command
+                for name, command in (*self._restores(goal, said), *self._repairs(said))
+                if name not in tried
+            }
+            if not left:
+                return False
+            name = self.random.choice([*left])
+            tried.add(name)
+            if self._succeeds(name, left[name]):
+                return True
 
     def check(self) -> None:
         """Check that nothing waits, lacks or is duplicated, but for what was said."""
@@ -184,8 +209,7 @@ class HarmedJob(BeginningWorld):
         self.story.append(f"{name}: done")
         return True
 
-    def _restores(self, goal: int) -> Iterator[tuple[str, Command]]:
-        said = self.story[-1]  # by the start
+    def _restores(self, goal: int, said: str) -> Iterator[tuple[str, Command]]:
         paths = [*self._savepoints]
         if "set to the newest checkpoint" in said:
             paths.append(self.root / self._folder / self.history(self._folder).decisions[-1].folder)
@@ -202,15 +226,17 @@ class HarmedJob(BeginningWorld):
         self.drive(goal, where, **options)
         self._folder = where
 
-    def _repairs(self) -> Iterator[tuple[str, Command]]:
-        yield "abandon-rewind", self._abandon
-        yield "adopt-from-target", self._adopt
-        for number in reversed(CHECKPOINTS):
+    def _repairs(self, said: str) -> Iterator[tuple[str, Command]]:
+        if "abandon-rewind" in said:
+            yield "abandon-rewind", self._abandon
+        if "adopt-from-target" in said:
+            yield "adopt-from-target", self._adopt
+        for number in reversed(CHECKPOINTS) if "accept-loss" in said else ():
             for sink in self.sinks:
                 yield f"accept-loss {number} {sink}", partial(self._accept, number, sink)
         log = self.root / self._folder / "log"
-        if "mv log log.damaged" in self.story[-1]:
-            yield "mv log log.damaged", lambda: log.rename(log.with_name("log.damaged"))
+        if "mv log log.damaged" in said and log.exists():
+            yield "mv log log.damaged", lambda: log.rename(log.with_name(f"log.{len(self.story)}"))
 
     def _abandon(self) -> None:
         repair = RewindRepair(self.context(self._folder))

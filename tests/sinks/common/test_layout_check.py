@@ -71,7 +71,9 @@ def test_times_as_spark_may_write_them_are_moments(tmp_path: Path, shape: Any) -
         check(tmp_path, shape(LOCAL), shape(LOCAL), **how)
 
 
-def test_a_field_in_another_case_is_another_one_to_readers_of_files(tmp_path: Path) -> None:
+def test_a_field_in_another_case_is_another_one_to_readers_that_do_not_fold_it(
+    tmp_path: Path,
+) -> None:
     upper, lower = (pa.list_(pa.struct([(name, pa.int64())])) for name in ("aB", "ab"))
     check(tmp_path, upper, upper)
     with pytest.raises(ConfigError, match="has column 'it'"):

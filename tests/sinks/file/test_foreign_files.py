@@ -114,7 +114,7 @@ def started_as_the_errors_say(table: FileHarness) -> OpenStagedSink:
             told = error
         else:
             return sink
-        assert "or create that, if it was empty and a clean-up removed it" in told.remedy
+        assert "or create this one again (mkdir), if only a job that deletes" in told.remedy
         Path(re.split(" is gone| was missing", str(told))[0]).mkdir()
     raise AssertionError("it always names another one")
 

@@ -156,7 +156,7 @@ def test_a_map_with_a_key_twice_is_refused_by_name_until_one_is_left_out(
 
     twice = [("a", 1), ("a", 2)]
     with pytest.raises(
-        RejectedRowsError, match="it in row 2 of 2 has a map with a key twice"
+        RejectedRowsError, match=r"it has a map with a key twice.*: .*a.*1.*a.*2"
     ) as caught:
         write(tmp_path / "refused", batch(twice), format="json")
     assert caught.value.remedy == "leave one of them out, or write parquet or orc."

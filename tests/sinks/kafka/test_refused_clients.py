@@ -150,7 +150,7 @@ def test_a_refusal_is_named_and_not_only_late(
     assert "the brokers refuse the client: " in found.what
     assert "certificate verify failed" in found.what
     assert (
-        "set `kafka.ssl.ca.location=FILE` with the authority of the brokers' certificates"
+        "set `kafka.ssl.ca.location=FILE`, a PEM file with the authority of the brokers'"
         in found.remedy
     )
 
@@ -186,7 +186,7 @@ def test_a_start_without_a_token_says_what_to_check_of_the_oauth_server(
     ("protocol", "remedy"),
     [
         ("PLAINTEXT", "set kafka.security.protocol to SSL or SASL_SSL"),
-        ("SSL", "set `kafka.ssl.ca.location=FILE` with the authority of the brokers' certificates"),
+        ("SSL", "set `kafka.ssl.ca.location=FILE`, a PEM file with the authority of the brokers'"),
     ],
 )
 def test_a_start_at_a_listener_of_another_kind_says_what_to_set(
