@@ -43,8 +43,9 @@ from twophase.errors import (
 )
 from twophase.internals.json_values import to_json
 from twophase.internals.redaction import REDACTED
+from twophase.kafka_client import bounded_close
 from twophase.kafka_client.partitions import Partition
-from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource
+from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource, fetch_librdkafka
 from twophase.sources.kafka.data_source import KafkaPartition, KafkaStreamReader
 from twophase.sources.kafka.offsets import SourceOffset
 from twophase.spark_versions import LIMITED_READS, ReadAllAvailable
@@ -724,6 +725,28 @@ def test_offsets_of_a_group_that_others_are_members_of_are_committed_once_they_h
     assert "let its other consumers leave, or set another group.id" in caught.value.remedy
     group.commit(line)
     assert group.committed(line) == {Partition(topic, 0): 5}
+
+
+def test_a_consumer_that_does_not_end_holds_up_no_task(
+    topics: Topics, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    may, done = threading.Event(), threading.Event()
+
+    class Endless(Consumer):
+        def close(self) -> None:
+            may.wait()
+            super().close()
+            done.set()
+
+    monkeypatch.setattr(fetch_librdkafka, "Consumer", Endless)
+    monkeypatch.setattr(bounded_close, "PATIENCE_S", 0.1)
+    topic = topics.create()
+    topics.send(topic, numbers(0, 3))
+    reading = Stream(topics, topic, fetch__engine="librdkafka")
+    assert reading.rest() == [0, 1, 2]
+    assert "left behind with its threads" in caplog.text
+    may.set()
+    done.wait()
 
 
 def test_a_broker_that_does_not_answer_is_named_and_its_threads_end() -> None:

@@ -15,6 +15,7 @@ from typing import Any, Generic, TypeVar
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 
 from twophase.errors import TargetUnreachableError
+from twophase.kafka_client import bounded_close
 from twophase.kafka_client.connection import for_librdkafka
 from twophase.kafka_client.credentials import fingerprint
 from twophase.kafka_client.options import ConnectionOptions
@@ -121,7 +122,7 @@ class RangeReader:
     def __init__(self, options: ConnectionOptions, isolation: str) -> None:
         self._options = options
         self._isolation = isolation
-        self._kept: KeptClient[Any] = KeptClient(options, self._consumer, _closed)
+        self._kept: KeptClient[Any] = KeptClient(options, self._consumer, bounded_close.close)
 
     def read(self, topic: str, partition: int, start: int, end: int) -> list[Entry]:
         """Return the records of a range, in order; see `stream`."""
@@ -186,10 +187,6 @@ def _reached(where: str) -> Iterator[None]:
         yield
     except KafkaException as error:
         raise _unreachable(where, error.args[0].str()) from error
-
-
-def _closed(consumer: Any) -> None:
-    consumer.close()
 
 
 def _entries(

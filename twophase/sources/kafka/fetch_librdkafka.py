@@ -4,13 +4,14 @@ from __future__ import annotations
 
 import gc
 from collections.abc import Iterator, Sequence
-from contextlib import closing, contextmanager
+from contextlib import contextmanager
 from typing import Any
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, TopicPartition
 
 from twophase.kafka_client import connection
 from twophase.kafka_client.access import RefusedError
+from twophase.kafka_client.bounded_close import closing_in_time
 from twophase.kafka_client.credentials import check_secrets, fingerprint
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.guard import ReadGuard
@@ -46,7 +47,7 @@ def fetch(
     # A new consumer for each read, so that its queue cannot hold anything from an earlier
     # assignment. It costs 10 ms.
     secrets, troubles = fingerprint(options), list[str]()
-    with closing(_consumer(options, guard, troubles)) as consumer, _rare_collections():
+    with closing_in_time(_consumer(options, guard, troubles)) as consumer, _rare_collections():
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, most = item.start, _BLOCK
         while position < item.end:
