@@ -304,10 +304,10 @@ class TestLimits(Base):
     @pytest.mark.parametrize(
         ("settings", "says"),
         [
-            ({"retention_ms": "3600000"}, "retention.ms is 3600000 and not -1"),
-            ({"retention_bytes": "1000000"}, "retention.bytes is 1000000 and not -1"),
-            ({"cleanup_policy": "compact"}, "cleanup.policy is compact and not delete"),
-            ({"max_message_bytes": "100000"}, "max.message.bytes is 100000"),
+            ({"retention.ms": "3600000"}, "retention.ms is 3600000 and not -1"),
+            ({"retention.bytes": "1000000"}, "retention.bytes is 1000000 and not -1"),
+            ({"cleanup.policy": "compact"}, "cleanup.policy is compact and not delete"),
+            ({"max.message.bytes": "100000"}, "max.message.bytes is 100000"),
         ],
     )
     def test_a_staging_topic_that_forgets_is_refused_and_the_remedy_helps(

@@ -134,7 +134,7 @@ def test_a_table_that_another_engine_has_put_elsewhere_is_written_under_such_a_n
     tmp_path: Path, name: str, duck: duckdb.DuckDBPyConnection
 ) -> None:
     harness = named(tmp_path, f"shop.{name}")
-    with pytest.raises(ConfigError, match="or leave create out and let another engine create it"):
+    with pytest.raises(ConfigError, match="leave create out, if it exists or another engine"):
         harness.opened()
     with closing(harness.catalog()) as catalog:
         catalog.create_namespace("shop")
