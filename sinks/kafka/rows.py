@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC
 from typing import Any
 
 import msgspec
@@ -26,7 +25,7 @@ from twophase.errors import ConfigError, RejectedRowsError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging.formats import check_utf8
-from twophase.sinks.common.staging.times import check_years, shown_time, times_inside
+from twophase.sinks.common.staging.times import check_years, inside, shown_time, times_inside
 from twophase.sinks.kafka.options import KafkaSinkOptions, RecordFormat
 
 _REMEDY = "correct or filter these rows before the sink."
@@ -187,12 +186,11 @@ class JsonRecords:
         Raises:
             RejectedRowsError: a value has no JSON.
         """
+        fields = [field.with_type(_in_utc(field.type)) for field in batch.schema]
+        batch = batch.cast(pa.schema(fields))
         _check_batch(batch)
         names = batch.schema.names
-        columns = [
-            _values(name, _in_utc(column))
-            for name, column in zip(names, batch.columns, strict=True)
-        ]
+        columns = [_values(name, column) for name, column in zip(names, batch.columns, strict=True)]
         key, topic = (
             None if name is None else names.index(name) for name in (self._key, self._topic)
         )
@@ -314,11 +312,11 @@ def _floats_inside(array: pa.Array) -> Iterator[pa.Array]:
         yield from _floats_inside(array.flatten())
 
 
-def _in_utc(column: pa.Array) -> pa.Array:
-    kind = column.type
-    if pa.types.is_timestamp(kind) and kind.tz is not None:
-        return column.cast(pa.timestamp("us", "UTC"))
-    return column.cast(pa.timestamp("us")) if pa.types.is_timestamp(kind) else column
+def _in_utc(kind: pa.DataType) -> pa.DataType:
+    """Return a type of Python's times, with moments in UTC: pyarrow does not know Java's zones."""
+    if pa.types.is_timestamp(kind):
+        return pa.timestamp("us", kind.tz and "UTC")
+    return inside(kind, _in_utc)
 
 
 def _values(name: str, column: pa.Array) -> Sequence[Any]:
@@ -350,8 +348,6 @@ def _changed(kind: pa.DataType) -> Callable[[Any], Any] | None:
             if found
             else None
         )
-    if pa.types.is_timestamp(kind) and kind.tz not in (None, "UTC"):
-        return _to_utc
     return None
 
 
@@ -363,10 +359,6 @@ def _object(item: Callable[[Any], Any], pairs: Sequence[tuple[str, Any]]) -> Map
         double = next(key for key in keys if keys.count(key) > 1)
         raise RefusedValueError(f"a map has the key {shown(double)} twice", _REMEDY)
     return found
-
-
-def _to_utc(value: Any) -> Any:
-    return value.astimezone(UTC)
 
 
 def _same(value: Any) -> Any:

@@ -15,6 +15,7 @@ from twophase.errors import RejectedRowsError
 from twophase.sinks.kafka.rows import JsonRecords, KafkaRecord, RawRecords
 
 MOMENT = datetime(2026, 1, 31, 12, 0, 0, 1, tzinfo=UTC)
+TIME = pa.timestamp("us", "UTC")
 ENTRIES = pa.map_(pa.string(), pa.timestamp("us", "UTC"))
 
 
@@ -96,8 +97,19 @@ def test_a_key_is_text_bytes_or_digits(kind: pa.DataType, value: Any, key: bytes
     assert record.key == key
 
 
+@pytest.mark.parametrize("inside", [False, True])
+@pytest.mark.parametrize("zone", ["UTC", "Europe/Amsterdam", "Africa/Monrovia", "GMT+1", "Z"])
+def test_a_moment_is_the_same_whatever_the_zone_of_the_session(zone: str, inside: bool) -> None:
+    """Amsterdam was 19 minutes and 32 seconds ahead in 1930; Java knows `GMT+1`, pyarrow not."""
+    at = pa.array(["1930-01-01T12:00:00Z"]).cast(TIME).cast(pa.timestamp("us", zone))
+    column = pa.StructArray.from_arrays([at], ["at"]) if inside else at
+    batch = pa.RecordBatch.from_arrays([column], ["x"])
+    [record] = JsonRecords(None).records(batch)
+    text = b'"1930-01-01T12:00:00Z"'
+    assert record.value == (b'{"x":{"at":%b}}' if inside else b'{"x":%b}') % text
+
+
 HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-TIME = pa.timestamp("us", "UTC")
 
 
 def raw(name: str, kind: pa.DataType, *values: Any) -> list[KafkaRecord]:
