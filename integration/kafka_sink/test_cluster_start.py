@@ -26,6 +26,7 @@ from integration.kafka_sink.cluster_harness import (
     committed,
     is_done,
 )
+from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkContext
 from twophase.errors import TargetUnreachableError
 from twophase.sinks.kafka.ledger import FENCES
@@ -132,15 +133,22 @@ class TestAStart(TransactionBase):
             spread(cluster, _TRANSACTIONS)
             alter(cluster, _TRANSACTIONS, {MIN_IN_SYNC_OPTION: str(MIN_IN_SYNC)})
 
+    def _left_behind(
+        self, cluster: KafkaCluster, harness: ClusterHarness, down: int
+    ) -> Committable:
+        """The piece of an attempt before a broker went down."""
+        with closing(harness.opened()) as sink:
+            left = self.piece(sink)
+        cluster.kill_broker(down)
+        cluster.wait_until_fenced(down)
+        return left
+
     @pytest.mark.parametrize("down", [1, BROKERS])
     def test_does_not_need_every_broker(
         self, cluster: KafkaCluster, harness: ClusterHarness, down: int
     ) -> None:
         """What the attempt before has left is found and aborted."""
-        with closing(harness.opened()) as sink:
-            left = self.piece(sink)
-        cluster.kill_broker(down)
-        cluster.wait_until_fenced(down)
+        left = self._left_behind(cluster, harness, down)
         with closing(harness.opened(NEXT_DRIVER)) as driver:
             found = driver.in_doubt()
             assert [*found] == [left]
@@ -152,10 +160,7 @@ class TestAStart(TransactionBase):
         self, cluster: KafkaCluster, harness: ClusterHarness, down: int
     ) -> None:
         """As by a dry run, a repair, or what looks at the target of a savepoint."""
-        with closing(harness.opened()) as sink:
-            left = self.piece(sink)
-        cluster.kill_broker(down)
-        cluster.wait_until_fenced(down)
+        left = self._left_behind(cluster, harness, down)
         harness.new_sink().check_connection()
         context = SinkContext(JOB, SINK, None, parallelism=1)
         with closing(harness.new_sink().open(context)) as looking:

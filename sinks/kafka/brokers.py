@@ -81,8 +81,7 @@ class Brokers:
 
     def count(self) -> int:
         """Return how many brokers the cluster has; from Kafka 4.0 on with those that are down."""
-        registered, _ = self._call("the brokers", _brokers)
-        return registered
+        return self._call("the brokers", lambda admin: len(admin.describe_cluster()["brokers"]))
 
     def topic(self, name: str) -> Topic | None:
         """Describe a topic; None if it does not exist."""
@@ -256,7 +255,7 @@ class Brokers:
         """Return the longest transaction timeout that the brokers take; None if it is unknown."""
 
         def ask(admin: Any) -> float | None:
-            broker = str(_brokers(admin)[1][0])
+            broker = str(_in_service(admin)[0])
             wanted = [ConfigResource(ConfigResourceType.BROKER, broker, {_MOST_TIMEOUT: None})]
             try:
                 found = admin.describe_configs(wanted, config_filter="all")
@@ -281,10 +280,9 @@ class Brokers:
         nobody = one_in_each_partition(prefix)
 
         def ask(admin: Any) -> list[str]:
-            _, brokers = _brokers(admin)
             before = _coordinators_of(admin, nobody)
             found = admin.list_transactions(
-                broker_ids=sorted({*brokers, *before.values()}),
+                broker_ids=sorted({*_in_service(admin), *before.values()}),
                 state_filters=[ONGOING, PREPARE_COMMIT],
             )
             if _coordinators_of(admin, nobody) != before:
@@ -374,15 +372,15 @@ class Brokers:
         return TargetUnreachableError(what, remedy=f"{remedy} {again}")
 
 
-def _brokers(admin: Any) -> tuple[int, list[int]]:
-    """Return how many brokers are listed, and the ids of those that are up. From Kafka 4.0 on those
-    that are down are listed too, as fenced (KIP-1073), and answer nothing.
+def _in_service(admin: Any) -> list[int]:
+    """Return the ids of the brokers that are up. From Kafka 4.0 on those that are down are listed
+    too, as fenced (KIP-1073), and answer nothing.
     """
     found = admin.describe_cluster()["brokers"]
     up = [one["broker_id"] for one in found if not one.get("is_fenced")]
     if not up:
         raise kafka_errors.MetadataEmptyBrokerList("no broker is in service")
-    return len(found), up
+    return up
 
 
 def _coordinators_of(admin: Any, nobody: Sequence[str]) -> Mapping[str, int]:

@@ -14,7 +14,7 @@ from typing import Any
 
 PATIENCE_S = 30.0
 
-_log = logging.getLogger("twophase.kafka")
+_log = logging.getLogger(__name__)
 
 
 def close(consumer: Any) -> None:
