@@ -9,7 +9,8 @@ repository.
     3. report     each run with `--ledger` prints what grew. Growth fails no run: a
                   machine that is twice as fast at the loop may be as slow as before at
                   what a file does (the model's states are bound by memory)
-    4. schedule   the longest files run first, so that no worker is left alone with one at the end
+    4. schedule   the longest files run first, and those that are not in the ledger before the cheap
+                  ones, so that no worker is left alone with one at the end
 
 A session fixture (a server, a Spark session) has its own entry, and does not count for the file
 that happens to ask first.
@@ -36,6 +37,8 @@ SLACK_S = 15.0
 """Growth below this is noise: the first file that uses a Spark session pays for its
 JVM's compilation.
 """
+UNKNOWN_S = 200.0
+"""The assumed cost of a file that is not in the ledger yet."""
 _LOOP = 400_000
 _LOOPS = 3
 _COSTS = "twophase_costs"
@@ -264,4 +267,4 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Run the longest files first."""
     entries = Ledger.read("proof" if config.getoption("--proof") else "test").entries
-    items.sort(key=lambda item: -entries.get(file_of(item), 0.0))
+    items.sort(key=lambda item: -entries.get(file_of(item), UNKNOWN_S))

@@ -27,10 +27,8 @@ import pytest
 from _pytest.mark.structures import ParameterSet
 
 from harness import relay_tests
-from harness.cost_ledger import Ledger, file_of
+from harness.cost_ledger import UNKNOWN_S, Ledger, file_of
 
-UNKNOWN_S = 200.0
-"""The assumed cost of a proof that is not in the ledger yet."""
 QUICK_S = 2.0
 """The maximum cost of a file, in CPU seconds by the ledger, with which `--quick` takes it."""
 EVERY_TURN_S = 10.0

@@ -11,9 +11,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.cost_ledger import UNKNOWN_S, Ledger
 from harness.selection import (
     EVERY_TURN_S,
-    UNKNOWN_S,
     first_of,
     of_other_turns,
     representatives,
@@ -160,6 +160,12 @@ def test_a_file_that_is_not_in_the_ledger_waits_for_no_turn(tmp_path: Path) -> N
     assert collected(tmp_path, "--turn", "1/5") == {"one", "three"}
 
 
+def test_a_file_that_is_not_in_the_ledger_runs_before_the_cheap_ones(tmp_path: Path) -> None:
+    entries = Ledger.read("test").entries
+    cheap = next(file for file, cost in entries.items() if 0 < cost < 1 and file[:6] == "tests/")
+    assert cases_of(tmp_path, **{cheap: "def test_cheap(): pass"}) == ["three", "one", "cheap"]
+
+
 def test_proofs_have_no_turns(tmp_path: Path) -> None:
     with pytest.raises(AssertionError, match="--turn chooses among the files of make test"):
         collected(tmp_path, "--proof", "--turn", "1/5")
@@ -211,6 +217,7 @@ def cases_of(folder: Path, *options: str, **more: str) -> list[str]:
     """The tests that a run takes, each once for each of its cases."""
     folder.mkdir(exist_ok=True)
     for name, text in (FILES | more).items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
         (folder / name).write_text(text)
     plugins = [
         word
