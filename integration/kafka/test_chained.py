@@ -368,6 +368,7 @@ TYPES = """
     twice DOUBLE, price DECIMAL(38, 18), cents DECIMAL(9, 2), text STRING, day DATE,
     at TIMESTAMP, local TIMESTAMP_NTZ, numbers ARRAY<INT>, times ARRAY<TIMESTAMP>,
     nested STRUCT<at: TIMESTAMP, prices: ARRAY<DECIMAL(20, 3)>, more: STRUCT<text: STRING>>,
+    sizes MAP<STRING, DECIMAL(9, 2)>, `a"b%` ARRAY<MAP<STRING, STRUCT<`c\\d`: TIMESTAMP>>>,
     kafka_key BINARY, kafka_topic STRING, kafka_partition INT, kafka_offset BIGINT,
     kafka_timestamp TIMESTAMP
 """
@@ -390,6 +391,8 @@ HOSTILE: list[dict[str, Any]] = [
         "numbers": [],
         "times": [None, "1582-10-10T12:00:00.000001Z"],
         "nested": {"at": "2026-03-08T07:30:00Z", "prices": [None, 1.5], "more": {"text": None}},
+        "sizes": {"é\n": 1.5, "": None},
+        'a"b%': [None, {"k": {"c\\d": "2026-03-08T07:30:00Z"}, "n": None}],
     },
     {
         "flag": False,
@@ -402,6 +405,8 @@ HOSTILE: list[dict[str, Any]] = [
         "nested": {},
         "numbers": [None, 1],
         "times": [],
+        "sizes": {},
+        'a"b%': [],
     },
     {"text": 1.5, "nested": {"more": {"text": {"a": [1]}}}},
 ]

@@ -49,6 +49,8 @@ def _value(text: str, field: pa.Field) -> Any:
         if not text.startswith("["):
             raise BadError
         return [_value(item, target.value_field) for item in _items(text)]
+    if pa.types.is_map(target):
+        return _map(text, target)
     if pa.types.is_string(target):
         return _string(text)
     return _scalar(text, target)
@@ -62,6 +64,12 @@ def _struct(text: str, target: pa.StructType) -> dict[str, Any]:
     if len(found) < len(given):
         raise BadError
     return {child.name: _value(found.get(child.name, "null"), child) for child in target}
+
+
+def _map(text: str, target: pa.MapType) -> list[tuple[str, Any]]:
+    given = [*_pairs(text)] if text.startswith("{") else _bad()
+    found = {key: _value(raw, target.item_field) for key, raw in given}
+    return [*found.items()] if len(found) == len(given) else _bad()
 
 
 def _string(text: str) -> str:

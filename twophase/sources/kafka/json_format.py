@@ -14,6 +14,7 @@ from twophase.internals.redaction import shown
 from twophase.sources.kafka import raw_format
 from twophase.sources.kafka.block import Block, Wanted
 from twophase.sources.kafka.json_parser import TOMBSTONE, UNFIT, VAGUE, Faults, JsonParser, join
+from twophase.sources.kafka.json_reshape import Reshaping
 from twophase.sources.kafka.json_types import UnfitError
 from twophase.sources.kafka.offsets import WHERE, OffsetRange
 from twophase.sources.kafka.options import OnBadRecord
@@ -119,7 +120,9 @@ class JsonDecoder:
         self._metadata = [field for field in schema if field.name in _METADATA]
         _check_schema(schema, payload)
         self._skip = skip_bytes
-        self._parser = JsonParser(payload, skip_bytes)
+        reshaping = Reshaping(payload)
+        self._reshaping = reshaping if reshaping.is_needed() else None
+        self._parser = JsonParser(reshaping.fields, skip_bytes)
         self.wanted = Wanted(
             keys="kafka_key" in schema.names, timestamps="kafka_timestamp" in schema.names
         )
@@ -140,6 +143,8 @@ class JsonDecoder:
             field.name: _METADATA[field.name][1](block, self._item) for field in self._metadata
         }
         values, faults = self._cut(block.values) if self._skip else (block.values, {})
+        if self._reshaping is not None:
+            values = _reshaped(self._reshaping, values, faults)
         joined = None if self._sort_first or faults else join(values)
         if joined is None:
             piece = _Piece(None, [], values, block.offsets, metadata, faults)
@@ -234,6 +239,8 @@ class JsonDecoder:
     def _assemble(
         self, columns: dict[str, pa.Array], pieces: list[_Piece], rows: list[int] | None = None
     ) -> pa.RecordBatch:
+        if self._reshaping is not None:
+            columns = self._reshaping.back(columns)
         for field in self._metadata:
             array = pa.concat_arrays([piece.metadata[field.name] for piece in pieces])
             if rows is not None:
@@ -256,6 +263,21 @@ class JsonDecoder:
             ) from None
         dropped = self._tombstones if tombstone else self._unfit
         dropped.add(offset, fault)
+
+
+def _reshaped(
+    reshaping: Reshaping, values: list[bytes | None], faults: Faults
+) -> list[bytes | None]:
+    """Return values in the form of the parser; why one cannot be brought into it is added."""
+    found = list(values)
+    for number, value in enumerate(values):
+        if value is None or number in faults:
+            continue
+        try:
+            found[number] = reshaping.text(value)
+        except UnfitError as error:
+            faults[number] = error
+    return found
 
 
 def _check_schema(schema: pa.Schema, payload: list[pa.Field]) -> None:

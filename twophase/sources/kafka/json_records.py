@@ -13,6 +13,7 @@ import itertools
 import json
 import math
 import re
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from functools import partial
 from typing import Annotated, Any
@@ -36,6 +37,9 @@ _CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTAL
 _CONSTANTS = (b"NaN", b"-NaN", b"Infinity", b"-Infinity", b"Inf", b"-Inf")
 _INSTEAD = {name: b"1.000000000%de38" % number for number, name in enumerate(_CONSTANTS)}
 _AS_GIVEN = {instead: name for name, instead in _INSTEAD.items()}
+_INSTEAD_OF = re.compile(
+    rb'("(?:[^"\\]|\\.)*")|%b' % b"|".join(map(re.escape, _AS_GIVEN)), re.DOTALL
+)
 # what msgspec says if no rewriting can help: only a STRING or a date may take something else
 _SURELY = re.compile(r"Expected `(?!str(?!` matching))").match
 NUL = "its value holds a NUL byte"
@@ -161,7 +165,7 @@ class RecordCheck:
         self._coarse = _decode(_digits_type(target, _coarse_decimal))
         self._rewrite = _renderer("", target, explain=False)
         self._explain = _renderer("", target, explain=True)
-        self._keys = {name: msgspec.json.encode(name) for name in _names(target)}
+        self._keys = {name: msgspec.json.encode(name) for name in names_in(target)}
         # In an object without others and without escapes, what lies between two strings has : or ,
         flat = not any(":" in name or "," in name for name in target.names)
         names = b"|".join(map(re.escape, map(self._keys.__getitem__, target.names)))
@@ -241,10 +245,9 @@ class RecordCheck:
         if b"\0" in text:
             return UnfitError(NUL)
         try:
-            twice = self._repeated(text)
-            if twice:
+            if twice := repeated_in(text, self._target):
                 return UnfitError("is given twice", twice)
-            self._explain(plain := _without_constants(text))
+            self._explain(plain := without_constants(text))
             if plain != text:
                 return UnfitError("a STRING cannot be NaN or Infinity without quotes")
         except UnfitError as error:
@@ -260,7 +263,7 @@ class RecordCheck:
 
     def _fits_with_constants(self, cause: str, text: bytes) -> bool:
         """Return whether a record with NaN or Infinity fits, without being rewritten."""
-        plain = _without_constants(text)
+        plain = without_constants(text)
         check = {"digits": self._exact_digits, TOO_FINE: self._coarse}.get(cause, self._types)
         try:
             check(plain)
@@ -312,14 +315,7 @@ class RecordCheck:
         if self._flat and text.count(b"{") == 1 and _BACKSLASH not in text:
             names = self._flat.findall(text)
             return len(set(names)) < len(names)
-        return self._repeated(text) != ""
-
-    def _repeated(self, text: bytes) -> str:
-        try:
-            found = _PAIRS.decode(text.decode(errors="surrogateescape"))
-        except json.JSONDecodeError:  # not this fault
-            return ""
-        return next(_repeated("", found, self._target), "")
+        return repeated_in(text, self._target) != ""
 
 
 def causes_of(error: Exception) -> tuple[str, ...]:
@@ -336,6 +332,44 @@ def causes_of(error: Exception) -> tuple[str, ...]:
     if text in (NUL, TOO_FINE):
         return (text, "type")
     return ("type", "digits") if "decimal" in text.lower() else ("type", "big")
+
+
+def names_in(target: pa.DataType) -> Iterator[str]:
+    """Yield the names of all fields in a type."""
+    if pa.types.is_list(target):
+        yield from names_in(target.value_type)
+    elif pa.types.is_map(target):
+        yield from names_in(target.item_type)
+    elif pa.types.is_struct(target):
+        for child in target:
+            yield child.name
+            yield from names_in(child.type)
+
+
+def repeated_in(text: bytes, target: pa.DataType, path: str = "") -> str:
+    """Return a field of a type, or a key of a MAP, that a text gives twice; "" if there is none,
+    or the text is not JSON.
+    """
+    try:
+        found = _PAIRS.decode(text.decode(errors="surrogateescape"))
+    except json.JSONDecodeError:
+        return ""
+    return next(_repeated(path, found, target), "")
+
+
+def without_constants(text: bytes) -> bytes:
+    """Return a text with numbers in the place of NaN and Infinity, which msgspec does not take."""
+    return _CONSTANT.sub(lambda found: found[1] or _INSTEAD[found[0]], text)
+
+
+def with_constants(text: bytes) -> bytes:
+    """Return a text with NaN and Infinity again."""
+    return _INSTEAD_OF.sub(lambda found: found[1] or _AS_GIVEN[found[0]], text)
+
+
+def path_to(name: str, child: str) -> str:
+    """Return how errors call a field within a column."""
+    return f"{name}.{child}" if name else child
 
 
 def _refused(
@@ -359,7 +393,7 @@ class _Pairs(list[tuple[str, Any]]):
 
 
 _encode = msgspec.json.Encoder().encode
-_PAIRS = json.JSONDecoder(object_pairs_hook=_Pairs)
+_PAIRS = json.JSONDecoder(object_pairs_hook=_Pairs, parse_int=str, parse_float=str)
 
 
 def _repeated(name: str, found: Any, target: pa.DataType) -> Iterator[str]:
@@ -371,10 +405,15 @@ def _repeated(name: str, found: Any, target: pa.DataType) -> Iterator[str]:
         given = [key for key, _ in found]
         for child in target:
             if given.count(child.name) > 1:
-                yield _path(name, child.name)
+                yield path_to(name, child.name)
         for key, value in found:
             if isinstance(value, list) and key in target.names:
-                yield from _repeated(_path(name, key), value, target.field(key).type)
+                yield from _repeated(path_to(name, key), value, target.field(key).type)
+    elif pa.types.is_map(target) and isinstance(found, _Pairs):
+        keys = Counter(key for key, _ in found)
+        yield from (path_to(name, key) for key, times in keys.items() if times > 1)
+        for key, value in found:
+            yield from _repeated(path_to(name, key), value, target.item_type)
 
 
 def _overflows(text: bytes) -> bool:
@@ -385,10 +424,6 @@ def _overflows(text: bytes) -> bool:
 
     json.loads(text.decode(errors="surrogateescape"), parse_float=note, parse_int=note)
     return math.inf in map(abs, found)
-
-
-def _without_constants(text: bytes) -> bytes:
-    return _CONSTANT.sub(lambda found: found[1] or _INSTEAD[found[0]], text)
 
 
 def _screen_type(target: pa.DataType, text: Any) -> Any:
@@ -521,7 +556,9 @@ def _unchanged(text: Text) -> Text:
 def _struct_renderer(name: str, target: pa.StructType, *, explain: bool) -> Render:
     decode = _decode(_struct_type([(child.name, msgspec.Raw) for child in target]))
     keys = [msgspec.json.encode(child.name) + b":" for child in target]
-    children = [_renderer(_path(name, child.name), child.type, explain=explain) for child in target]
+    children = [
+        _renderer(path_to(name, child.name), child.type, explain=explain) for child in target
+    ]
 
     def render(text: Text) -> Text:
         try:
@@ -600,16 +637,3 @@ def _time_remedy(target: pa.DataType, text: bytes) -> str:
         kind = "INT" if date else "BIGINT"
         return f"give the column the type {kind}, and convert it with {maker}."
     return TO_DATE if date else TO_TIMESTAMP
-
-
-def _names(target: pa.DataType) -> Iterator[str]:
-    if pa.types.is_list(target):
-        yield from _names(target.value_type)
-    elif pa.types.is_struct(target):
-        for child in target:
-            yield child.name
-            yield from _names(child.type)
-
-
-def _path(name: str, child: str) -> str:
-    return f"{name}.{child}" if name else child

@@ -7,7 +7,6 @@ that the rows which do not fit are found at once.
 
 from __future__ import annotations
 
-import re
 from collections.abc import Callable, Iterator
 
 import pyarrow as pa
@@ -26,7 +25,6 @@ _DAY = (
 _TIME = r"[ T](?:[01]\d|2[0-3])(?::[0-5]\d(?::[0-5]\d(?:\.\d{1,6}0*)?)?)?"
 _ZONE = r"(?:Z|[+-](?:[01]\d|2[0-3])(?::?[0-5]\d)?)"
 _DIGITS_128, _DIGITS_256 = 38, 76
-_UNREADABLE = re.compile(r'["\\\x00-\x1f]')
 TO_TIMESTAMP = "give the column the type STRING, and convert it with to_timestamp."
 TO_DATE = "give the column the type STRING, and convert it with to_date."
 
@@ -63,12 +61,6 @@ def read_type(name: str, target: pa.DataType, *, lenient: bool = False) -> pa.Da
     Raises:
         ConfigError: JSON values cannot become this type.
     """
-    if _UNREADABLE.search(name):
-        raise ConfigError(
-            f"{WHERE}: value.format=json cannot read the column {name!r}: its name has a quote, a "
-            "backslash or a control character.",
-            remedy="use `value.format=raw` and from_json as docs/kafka.md shows.",
-        )
     if pa.types.is_struct(target):
         if len(set(target.names)) < len(target.names):
             raise ConfigError(
@@ -97,7 +89,7 @@ def read_type(name: str, target: pa.DataType, *, lenient: bool = False) -> pa.Da
         raise ConfigError(
             f"{WHERE}: column {name!r} has the type {target}, which value.format=json cannot read.",
             remedy="give it the type STRING, which keeps the raw text of objects and lists, and "
-            "convert it with from_json or to_binary as docs/kafka.md shows.",
+            "convert it as docs/kafka.md shows.",
         )
     return target
 
