@@ -29,7 +29,9 @@ from integration.kafka_sink.cluster_harness import (
 from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkContext
 from twophase.errors import TargetUnreachableError
+from twophase.sinks.kafka.clients import UNCOMMITTED, RangeReader, RecordWriter
 from twophase.sinks.kafka.ledger import FENCES
+from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.testing.harness import JOB, SINK
 
 pytestmark = [
@@ -79,13 +81,39 @@ class TestAStart(TransactionBase):
         for node in gone:
             assert f"{cluster.address(node)} takes no connections" in str(caught.value)
         assert cluster.address(cluster.live[0]) + " takes" not in str(caught.value)
-        assert "start the job again" in caught.value.remedy
+        assert "brokers run" in caught.value.remedy
         cluster.restart_all_killed()
         with closing(harness.opened(NEXT_DRIVER)) as driver:
             assert [*driver.in_doubt()] == [left]
             found, reasons = committed(driver, left)
             assert is_done(found), reasons
             check_each_row_is_read_once(harness, driver)
+
+    def test_the_ledger_s_reader_and_writer_say_which_brokers_are_missed(
+        self, cluster: KafkaCluster, harness: ClusterHarness
+    ) -> None:
+        """They have been there when the clients were opened."""
+        with closing(harness.opened()) as sink:
+            self.piece(sink)
+        options = KafkaSinkOptions.parse(harness.options)
+        gone = [node for node in ALL if node != 1]
+        with (
+            closing(RangeReader(options, UNCOMMITTED)) as reader,
+            closing(RecordWriter(options, harness.ledger)) as writer,
+        ):
+            end = reader.end(harness.ledger, FENCES)
+            writer.write({"before": b""}, FENCES)
+            for node in gone:
+                cluster.kill_broker(node)
+            calls = (
+                lambda: writer.write({"after": b""}, FENCES),
+                lambda: reader.read(harness.ledger, FENCES, end + 1, end + 2),
+            )
+            for call in calls:
+                with pytest.raises(TargetUnreachableError) as caught:
+                    call()
+                for node in gone:
+                    assert f"{cluster.address(node)} takes no connections" in str(caught.value)
 
     def test_says_that_a_partition_has_no_leader_and_goes_on_once_it_has_one(
         self, cluster: KafkaCluster, harness: ClusterHarness

@@ -19,6 +19,7 @@ from twophase.kafka_client import bounded_close
 from twophase.kafka_client.connection import for_librdkafka
 from twophase.kafka_client.credentials import fingerprint
 from twophase.kafka_client.options import ConnectionOptions
+from twophase.kafka_client.peers import look_at_peers
 
 _AT_ONCE, _POLL_S = 1_000, 0.1
 _MOST_BYTES = 8 << 20
@@ -143,9 +144,9 @@ class RangeReader:
         if start >= end:
             return
         where = f"{topic}-{partition}"
-        with _reached(where), self._kept.use() as consumer:
+        with _reached(where, self._options), self._kept.use() as consumer:
             consumer.assign([TopicPartition(topic, partition, start)])
-            yield from _entries(consumer, where, start, end, self._options.request_timeout_s)
+            yield from _entries(consumer, where, start, end, self._options)
             consumer.unassign()  # or it would go on fetching
 
     def end(self, topic: str, partition: int) -> int:
@@ -155,7 +156,7 @@ class RangeReader:
             TargetUnreachableError: the brokers do not answer.
         """
         at, patience_s = TopicPartition(topic, partition), self._options.request_timeout_s
-        with _reached(f"{topic}-{partition}"), self._kept.use() as consumer:
+        with _reached(f"{topic}-{partition}", self._options), self._kept.use() as consumer:
             _, end = consumer.get_watermark_offsets(at, timeout=patience_s)
             return int(end)
 
@@ -182,16 +183,17 @@ class RangeReader:
 
 
 @contextmanager
-def _reached(where: str) -> Iterator[None]:
+def _reached(where: str, options: ConnectionOptions) -> Iterator[None]:
     try:
         yield
     except KafkaException as error:
-        raise _unreachable(where, error.args[0].str()) from error
+        raise _unreachable(where, error.args[0].str(), options) from error
 
 
 def _entries(
-    consumer: Any, where: str, position: int, end: int, patience_s: float
+    consumer: Any, where: str, position: int, end: int, options: ConnectionOptions
 ) -> Iterator[Entry]:
+    patience_s = options.request_timeout_s
     deadline = time.monotonic() + patience_s
     trouble = "no answer"
     while position < end:
@@ -205,13 +207,14 @@ def _entries(
             elif error.code() == KafkaError._PARTITION_EOF:
                 position = max(position, message.offset())
             elif error.fatal() or message.topic() is not None:
-                raise _unreachable(where, error.str())
+                raise _unreachable(where, error.str(), options)
             else:
                 trouble = error.str()
         if messages and messages[-1].error() is None:
             deadline = time.monotonic() + patience_s
         elif time.monotonic() >= deadline:
-            raise _unreachable(where, f"{trouble} for {patience_s:g} s at offset {position}")
+            why = f"{trouble} for {patience_s:g} s at offset {position}"
+            raise _unreachable(where, why, options)
 
 
 def _next(consumer: Any) -> list[Any]:
@@ -220,9 +223,9 @@ def _next(consumer: Any) -> list[Any]:
     return [] if first is None else [first, *consumer.consume(_AT_ONCE, 0)]
 
 
-def _unreachable(where: str, why: str) -> TargetUnreachableError:
+def _unreachable(where: str, why: str, options: ConnectionOptions) -> TargetUnreachableError:
     return TargetUnreachableError(
-        f"Partition {where} cannot be read: {why}.",
+        f"Partition {where} cannot be read: {why}{_missed(options)}.",
         remedy="check that its brokers run, and that the account may read it.",
     )
 
@@ -279,10 +282,17 @@ class RecordWriter:
 
     def _not_written(self, why: str) -> TargetUnreachableError:
         return TargetUnreachableError(
-            f"Records of the ledger {self._topic!r} could not be written: {why}.",
+            f"Records of the ledger {self._topic!r} could not be written: "
+            f"{why}{_missed(self._options)}.",
             remedy="check that its brokers run, that enough replicas are in sync, and that the "
             "account may write to it.",
         )
+
+
+def _missed(options: ConnectionOptions) -> str:
+    """Return which brokers do not answer while others do, as a clause of an error."""
+    seen = look_at_peers(options).seen
+    return f"; {seen}" if seen else ""
 
 
 def _let_go(producer: Any) -> None:
