@@ -20,6 +20,7 @@ from integration.kafka.cluster_topics import (
 )
 from integration.kafka_sink.cluster_harness import (
     NEXT_DRIVER,
+    PATIENCE,
     ClusterHarness,
     TransactionBase,
     check_each_row_is_read_once,
@@ -95,7 +96,8 @@ class TestAStart(TransactionBase):
         """They have been there when the clients were opened."""
         with closing(harness.opened()) as sink:
             self.piece(sink)
-        options = KafkaSinkOptions.parse(harness.options)
+        given = {"kafka.bootstrap.servers": cluster.bootstrap_servers, "topic": harness.topic}
+        options = KafkaSinkOptions.parse(given | PATIENCE)
         gone = [node for node in ALL if node != 1]
         with (
             closing(RangeReader(options, UNCOMMITTED)) as reader,

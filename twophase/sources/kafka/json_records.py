@@ -33,7 +33,9 @@ _TEXT_OR_NULL = b'"n'
 _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
 _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
-_CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|-?(?:NaN|Inf(?:inity)?)', re.DOTALL)
+_CONSTANT = re.compile(
+    rb'("(?:[^"\\]|\\.)*")|(?<![\w.+-])-?(?:NaN|Inf(?:inity)?)(?![\w.+-])', re.DOTALL
+)
 _CONSTANTS = (b"NaN", b"-NaN", b"Infinity", b"-Infinity", b"Inf", b"-Inf")
 _INSTEAD = {name: b"1.000000000%de38" % number for number, name in enumerate(_CONSTANTS)}
 _AS_GIVEN = {instead: name for name, instead in _INSTEAD.items()}
