@@ -414,6 +414,16 @@ def test_schemas_that_cannot_be_read_are_refused(
     assert [*row] == [name for name, _ in followed]
 
 
+@pytest.mark.parametrize("text", [b"NaN", b"-Infinity", b"1.5", b"[NaN]", b'{"x":1}'])
+def test_raw_text_beside_a_constant_is_refused_with_what_to_do(text: bytes) -> None:
+    schema = pa.schema([("d", pa.float64()), ("s", pa.string())])
+    assert "beside NaN or Infinity each STRING has to be in quotes" in bad(
+        b'{"d":Infinity,"s":%b}' % text, schema=schema
+    )
+    [row] = decode(b'{"d":Infinity,"s":"x"}', schema=schema)
+    assert row["s"] == "x"
+
+
 @pytest.mark.parametrize(
     ("value", "reason"),
     [

@@ -251,7 +251,7 @@ class RecordCheck:
                 return UnfitError("is given twice", twice)
             self._explain(plain := without_constants(text))
             if plain != text:
-                return UnfitError("a STRING cannot be NaN or Infinity without quotes")
+                return UnfitError("beside NaN or Infinity each STRING has to be in quotes")
         except UnfitError as error:
             given = _AS_GIVEN.get(error.value) if isinstance(error.value, bytes) else None
             if given is not None:
