@@ -205,11 +205,14 @@ class PaimonTable:
         return {entry.file.file_name for entry in entries}
 
     def divide(self, rows: pa.RecordBatch) -> Iterator[tuple[Values, pa.RecordBatch]]:
-        """Split rows by partition; the rows of each part are copied.
+        """Split rows by partition; the rows of each part are copied, if there are several.
 
         Args:
             rows: with the table's columns and types.
         """
+        if not self._partition_fields:
+            yield (), rows
+            return
         extractor = self.native.create_row_key_extractor()
         for partition, _, indices in extractor.extract_partition_bucket_groups(rows):
             yield tuple(partition), rows if indices is None else rows.take(indices)
