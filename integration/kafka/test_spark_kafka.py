@@ -14,6 +14,7 @@ import pytest
 from benchmarks.jars import CONNECTORS, peer_jars
 from integration.kafka.topics import Topics
 from twophase.cli.checkpoint_list import offsets_of, read_checkpoints
+from twophase.spark.plugin.confirmed_start import noted_line
 from twophase.spark_versions import SPARK
 from twophase.testing.services.spark_start import spark_environment
 
@@ -48,6 +49,8 @@ def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost
     assert done.returncode == 0, done.stderr
     said = json.loads(done.stdout.splitlines()[-1])
     assert said["lag"] == 0
+    began = {noted_line(path) for path in tmp_path.glob("job/spark/*/sources/0/0")}
+    assert f'{{"{topic}":{{"0":0,"1":0}}}}' in began
     assert "kafka does not number its tasks by what they read" in said["refused"]
     partitions = [f"{topic}-{number}:20 to 40 (source kafka)" for number in range(2)]
     assert said["ranges"] == partitions

@@ -16,7 +16,9 @@ from twophase.errors import (
     PartitionVanishedError,
     StopJobError,
 )
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
+from twophase.sources.kafka.source import KafkaSource
 from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.testing.contract import (
     NotifyingSourceContract,
@@ -214,6 +216,31 @@ def test_where_a_partition_began_is_not_guessed(harness: SparkKafkaHarness) -> N
 
 
 @pytest.mark.parametrize(
+    ("starting", "stands"),
+    [
+        ('{"orders": {"0": 7, "1": 0}}', True),
+        ('{"orders": {"0": 7, "1": 1}}', False),
+        ('{"orders": {"0": 7}}', None),
+        ('{"orders": {"0": 8}}', False),
+        ('{"orders": {"0": 7, "1": -2}}', None),
+        ('{"orders": {"0": 8, "1": -2}}', False),
+        ('{"orders": {"0": 7, "1": 0}, "bills": {"0": 0}}', False),
+        ("earliest", None),
+        ("timestamp:17", None),
+        ("startingTimestamp=17", None),
+        ("nonsense", None),
+    ],
+)
+def test_both_sources_of_kafka_tell_whether_an_offset_is_where_a_fresh_start_begins(
+    starting: str, stands: bool | None
+) -> None:
+    entries = [PartitionOffset("orders", "id", 0, 7), PartitionOffset("orders", "id", 1, 0)]
+    ours = SourceOffset.of("kafka", entries).to_line()
+    assert KafkaSource().begins_at(ours, starting) is stands
+    assert SparkKafkaSource().begins_at('{"orders":{"0":7,"1":0}}', starting) is stands
+
+
+@pytest.mark.parametrize(
     ("options", "starts", "skips"),
     [
         ({}, None, True),
@@ -221,7 +248,7 @@ def test_where_a_partition_began_is_not_guessed(harness: SparkKafkaHarness) -> N
         ({"startingoffsets": "earliest"}, "earliest", False),
         ({"startingOffsets": '{"a":{"0":-1}}'}, '{"a":{"0":-1}}', True),
         ({"startingOffsets": '{"a":{"0":-2}}'}, '{"a":{"0":-2}}', False),
-        ({"startingOffsets": "latest", "startingTimestamp": "17"}, "17", False),
+        ({"startingOffsets": "latest", "startingTimestamp": "17"}, "startingTimestamp=17", False),
     ],
 )
 def test_a_fresh_start_begins_at_the_end_unless_its_options_say_otherwise(

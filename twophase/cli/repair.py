@@ -366,7 +366,7 @@ def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
         f"its present content is kept below {log_folder(query)}."
     )
     if not end:
-        yield "Set the same startingOffsets on the query itself."
+        yield "Set the same startingOffsets on the query itself: with others it is refused."
 
 
 def _require_reason(reason: str | None, *, yes: bool) -> None:

@@ -27,6 +27,7 @@ from twophase.internals.logging_observer import log_event
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.reread import PlanReread
 from twophase.spark.folder.query_folder import check_root
+from twophase.spark.plugin.adopted_query import query_folder
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import job_of
 
@@ -111,7 +112,8 @@ def _load(
 def _context(job: JobFile, options: JobOptions, sinks: Mapping[str, OpenSink]) -> JobContext:
     storage = LocalStorage(options.checkpoint_location)
     context = JobContext(job.name, storage, sinks, options, Observers(log_event), SystemClock())
-    context.skips_existing = skips_existing(job.legs)
+    is_query = query_folder(storage.root) is not None  # its host does not know its sources
+    context.skips_existing = is_query or skips_existing(job.legs)
     return context
 
 

@@ -257,6 +257,20 @@ class Source(ABC):
         """Return whether a fresh start may begin after records that exist already."""
         return False
 
+    def begins_at(self, line: str, starting: str) -> bool | None:
+        """Return whether a fresh start stands at an offset line. Asks no server.
+
+        Runs at the first start of the plugin form after `twophase repair adopt-from-target`.
+
+        Args:
+            line: where a source has begun.
+            starting: from `starting_offsets`, perhaps of another program.
+
+        Returns:
+            None if that does not tell, such as "earliest".
+        """
+        return None
+
 
 class SourceRange(Protocol):
     """What one task reads. `str()` of it names it for people, with its bounds."""

@@ -28,7 +28,7 @@ from twophase.sources.kafka.engines import (
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.starting import LATEST_SENTINEL
+from twophase.sources.kafka.starting import LATEST_SENTINEL, begins_at
 
 FORMAT = "kafka"
 _WHERE = f"source {FORMAT}"
@@ -113,8 +113,9 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
 
     def starting_offsets(self, options: Mapping[str, str]) -> str | None:
         """See `Source.starting_offsets`."""
-        given = (option(options, name) for name in _STARTS)
-        return next((value for value in given if value is not None), None)
+        given = ((name, option(options, name)) for name in _STARTS)
+        name, value = next((one for one in given if one[1] is not None), ("", None))
+        return f"{name}={value}" if name in _BY_TIME else value
 
     def skips_existing(self, options: Mapping[str, str]) -> bool:
         """See `Source.skips_existing`. Spark's default is `latest`."""
@@ -125,6 +126,10 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
             return LATEST_SENTINEL in _parsed(text, lowest=-2).values()
         except CorruptRecordError:
             return text.lower() == "latest"
+
+    def begins_at(self, line: str, starting: str) -> bool | None:
+        """See `Source.begins_at`."""
+        return begins_at(_parsed(line), starting)
 
     # -- reading a range again ---------------------------------------------------------------------
 

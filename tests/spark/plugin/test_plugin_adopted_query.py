@@ -20,6 +20,7 @@ from click.testing import CliRunner, Result
 from tests.spark.plugin.plugin_world import ENVIRONMENT, SCHEMA
 from twophase.cli.main import main
 from twophase.contract.committable import Committable
+from twophase.contract.source import SourceLeg
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
@@ -33,6 +34,7 @@ from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plugin import job as job_module
 from twophase.spark.plugin.description import describe
 from twophase.spark.plugin.job import Acknowledged, Plan, PluginJob, job_of
+from twophase.spark.plugin.source import SinkDataSource
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
@@ -40,15 +42,43 @@ from twophase.state.journal.log import JobLog
 PARTITIONS = "spark.sql.shuffle.partitions"
 
 
+OTHER = '{{"next":{}}}'
+KAFKA = '{{"orders":{{"0":{}}}}}'
+TWOPHASE_KAFKA = (
+    '{{"version":1,"source":"kafka","partitions":[{{"topic":"orders","topic_id":"x","partition":0,'
+    '"offset":{},"leader_epoch":0}}],"begin":{},"released":[]}}'
+)
+
+
+def at(offset: int) -> str:
+    """`startingOffsets`, and a line of Spark's own source."""
+    return KAFKA.format(offset)
+
+
+def entries(offset: int) -> str:
+    """Where `twophase-kafka` has begun."""
+    return json.dumps(json.loads(TWOPHASE_KAFKA.format(offset, "null"))["partitions"])
+
+
+class Written(SinkDataSource):
+    """The format of the query, in the process that starts it."""
+
+    sink_type, environment = "file", ENVIRONMENT
+
+
 class Query:
     """A query that writes the records of one partition to files, and Spark as it would run it.
 
-    As with `twophase-kafka`, micro-batch 0 has no records and ends where the query begins.
+    As with `twophase-kafka`, micro-batch 0 has no records and ends where the query begins; that of
+    Spark's `kafka` has, and its beginning is noted elsewhere.
 
     Attributes:
-        starting: the query's `startingOffsets`.
+        starting: where the query really begins.
+        begins: its `startingOffsets`, if they are not that number.
+        is_seen: whether its `start()` is that of a registered session in the driver's process.
+        format: its source, in the job file too.
         records: in each later micro-batch.
-        line: what Spark notes as an offset.
+        line: what Spark notes as an offset, of where a micro-batch ends and where the first began.
     """
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +86,9 @@ class Query:
         self.folder, self.lake = root / "chk", root / "lake"
         self.log = self.folder / "twophase"
         self.starting, self.records = 0, 10
-        self.line = '{{"next":{}}}'
+        self.line = OTHER
+        self.format, self.begins, self.is_seen = "twophase-kafka", "", True
+        self._compared: dict[str, str] = {}
         self._tasks = 0
         self._patch = monkeypatch
         self._jobs: list[PluginJob] = []
@@ -75,6 +107,12 @@ class Query:
         """A start, and so many micro-batches with records; first the one without, if
         the folder is new.
         """
+        options = {"startingOffsets": self.begins or at(self.starting)}
+        self._compared = {}
+        if self.is_seen:
+            sources = [SourceLeg(self.format, options)]
+            written = Written(self._options())
+            self._compared = written.compare(SCHEMA, "append", lambda: sources)
         self._open_folder()
         done = 0
         while done < batches:
@@ -82,11 +120,13 @@ class Query:
             start, end = self._offsets(number - 1), self._offsets(number)
             plan = self._job().plan()
             tasks = (
-                [Acknowledged(plan.attempt, self._piece(plan, range(start, end)))] if number else []
+                [Acknowledged(plan.attempt, self._piece(plan, range(start, end)))]
+                if number or end > start
+                else []
             )
             self._job().commit(number, tasks)
             (self.folder / "commits" / str(number)).write_text('v1\n{"nextBatchWatermarkMs":0}')
-            done += number > 0
+            done += end > start or number > 0
 
     def _open_folder(self) -> None:
         for name in ("offsets", "commits"):
@@ -103,12 +143,17 @@ class Query:
         if planned > finished:
             return planned
         number = planned + 1
-        end = self._offsets(planned) + (self.records if number else 0)
+        begin = self._offsets(planned)
+        end = begin + (self.records if number or self.format == "kafka" else 0)
+        if number == 0 and self.format == "kafka":
+            noted = self.folder / "sources" / "0" / "0"
+            noted.parent.mkdir(parents=True, exist_ok=True)
+            noted.write_bytes(b"\0v1\n" + at(begin).encode())
         header = json.dumps(
             {"batchWatermarkMs": 0, "batchTimestampMs": 0, "conf": {PARTITIONS: "7", "other": "1"}}
         )
         (self.folder / "offsets" / str(number)).write_text(
-            "\n".join(["v1", header, self.line.format(end)])
+            "\n".join(["v1", header, self.line.format(end, "null" if number else entries(begin))])
         )
         return number
 
@@ -116,17 +161,20 @@ class Query:
         if number < 0:
             return self.starting
         line = (self.folder / "offsets" / str(number)).read_text().split("\n")[2]
-        return int(next(iter(json.loads(line).values())))
+        return int(re.findall(r'"(?:next|logOffset|offset|0)": ?(\d+)', line)[0])
 
-    def _job(self) -> PluginJob:
-        """In a process of its own."""
-        job_module._jobs.clear()
-        options = {
+    def _options(self) -> dict[str, str]:
+        return {
             "name": "orders",
             "checkpointlocation": str(self.folder),
             "path": str(self.lake),
             "format": "json",
         }
+
+    def _job(self) -> PluginJob:
+        """In a process of its own."""
+        job_module._jobs.clear()
+        options = self._options() | self._compared
         self._jobs.append(job_of(describe("twophase-file", "file", options, SCHEMA, ENVIRONMENT)))
         return self._jobs[-1]
 
@@ -146,7 +194,8 @@ class Query:
 
     def repair(self, *arguments: str, location: Path | None = None, **options: str) -> Result:
         """`twophase repair adopt-from-target`, said yes to."""
-        source = {"format": "twophase-kafka", "schema": "id long", "options": options}
+        schema = {} if self.format == "kafka" else {"schema": "id long"}
+        source = {"format": self.format, "options": options, **schema}
         sinks = {"file": {"type": "file", "options": {"path": str(self.lake), "format": "json"}}}
         given = {"checkpointLocation": str(location or self.log)}
         job_file = self.root / "job.yaml"
@@ -279,7 +328,8 @@ def test_where_all_is_gone_the_query_begins_at_the_offsets_that_the_operator_giv
     result = query.repair("--from-starting-offsets", startingOffsets='{"orders":{"0":20}}')
     assert (
         result.exit_code,
-        "Set the same startingOffsets on the query itself." in result.output,
+        "Set the same startingOffsets on the query itself: with others it is refused."
+        in result.output,
     ) == (0, True)
     query.starting = 20
     query.run(2)
@@ -289,6 +339,138 @@ def test_where_all_is_gone_the_query_begins_at_the_offsets_that_the_operator_giv
         for path in query.log.glob("replaced/*/offsets/0")
     ]
     assert kept == [{"next": 0}], "the micro-batch that would have been run otherwise"
+
+
+# -- where it begins -------------------------------------------------------------------------------
+
+
+def adopted(query: Query, form: str, confirmed: str) -> None:
+    """Everything was gone but the rows 0 to 19, and the operator has said where to go on."""
+    query.format, query.line = ("kafka", KAFKA) if form == "kafka" else (query.format, form)
+    query.run(2)
+    shutil.rmtree(query.folder)
+    query.folder.mkdir()
+    query.application("second")
+    with pytest.raises(CheckpointMissingError):
+        query.run()
+    result = query.repair("--from-starting-offsets", startingOffsets=confirmed)
+    assert result.exit_code == 0, result.output
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"),
+    [
+        (TWOPHASE_KAFKA, "earliest"),
+        (TWOPHASE_KAFKA, "timestamp:1700000000000"),
+        (TWOPHASE_KAFKA, at(19)),
+        ("kafka", "latest"),
+        (OTHER, "earliest"),
+    ],
+)
+def test_a_query_that_was_not_changed_as_was_confirmed_is_refused_by_start(
+    query: Query, form: str, begins: str
+) -> None:
+    adopted(query, form, at(20))
+    query.begins = begins
+    with pytest.raises(ConfigError) as caught:
+        query.run()
+    uid = "" if form == "kafka" else " of the source with uid kafka"
+    assert f"now it begins at startingOffsets{uid} {begins}." in caught.value.what
+    assert (
+        caught.value.remedy
+        == f"until the first checkpoint is made, set startingOffsets{uid} {at(20)}."
+    )
+    assert not [*query.folder.glob("offsets/*")], "what Spark plans it does not plan again"
+    query.begins, query.starting = "", 20
+    query.run(2)
+    assert query.ids() == list(range(40))
+    query.begins = "earliest"
+    query.run()
+    assert query.ids() == list(range(50)), "after its first checkpoint"
+
+
+@pytest.mark.parametrize(
+    ("form", "begins"),
+    [(TWOPHASE_KAFKA, 0), (TWOPHASE_KAFKA, 21), ("kafka", 0), ("kafka", 10), ("kafka", 21)],
+)
+def test_where_nobody_sees_its_start_it_is_refused_by_what_spark_has_planned(
+    query: Query, form: str, begins: int
+) -> None:
+    """As over Spark Connect, and in a pipeline."""
+    adopted(query, form, at(20))
+    query.is_seen, query.starting = False, begins
+    for _ in range(2):
+        with pytest.raises(
+            OffsetMismatchError, match="planned its first micro-batch from"
+        ) as caught:
+            query.run()
+        query.starting = 20  # Spark goes on with what it has planned
+    assert "run `twophase repair adopt-from-target JOB.yaml --from-starting" in caught.value.remedy
+    query.is_seen = True
+    with pytest.raises(OffsetMismatchError, match="planned its first micro-batch from"):
+        query.run()
+    result = query.repair("--from-starting-offsets", startingOffsets=at(20))
+    assert result.exit_code == 0, result.output
+    query.is_seen = False
+    query.run(2)
+    assert query.ids() == list(range(40))
+
+
+@pytest.mark.parametrize(
+    ("form", "confirmed", "remedied"),
+    [
+        (TWOPHASE_KAFKA, "timestamp:1700000000000", at(20)),
+        (TWOPHASE_KAFKA, '{"orders":{"0":-1}}', at(20)),
+        ("kafka", "latest", at(20)),
+        (OTHER, at(20), at(20)),
+    ],
+)
+def test_what_spark_s_offsets_do_not_tell_is_refused_unless_start_has_seen_it(
+    query: Query, form: str, confirmed: str, remedied: str
+) -> None:
+    adopted(query, form, confirmed)
+    query.is_seen, query.begins, query.starting = False, confirmed, 20
+    with pytest.raises(OffsetMismatchError, match="do not tell whether it does") as caught:
+        query.run()
+    assert "to the offset of every partition, such as" in caught.value.remedy
+    result = query.repair("--from-starting-offsets", startingOffsets=remedied)
+    assert result.exit_code == 0, result.output
+    query.begins, query.is_seen = remedied, form == OTHER
+    query.run(2)
+    assert query.ids() == list(range(40))
+
+
+def test_an_earlier_start_that_has_planned_it_is_told_where_nothing_can_be_compared(
+    query: Query, caplog: pytest.LogCaptureFixture
+) -> None:
+    adopted(query, TWOPHASE_KAFKA, "timestamp:17")
+    query.is_seen, query.begins, query.starting = False, "earliest", 20
+    with pytest.raises(OffsetMismatchError):
+        query.run()
+    assert "an earlier start has planned" not in caplog.text
+    query.is_seen, query.begins = True, "timestamp:17"
+    query.run()
+    assert "an earlier start has planned its first micro-batch" in caplog.text
+    assert query.ids() == list(range(30))
+
+
+@pytest.mark.parametrize("is_seen", [True, False])
+def test_a_query_of_which_the_target_has_nothing_begins_as_a_new_one(
+    query: Query, is_seen: bool
+) -> None:
+    """A driver has taken the target over, and has written no row."""
+    query.line = TWOPHASE_KAFKA
+    with killed_at("C01"), pytest.raises(failpoints.FailpointError):
+        query.run()
+    shutil.rmtree(query.folder)
+    query.application("second")
+    with pytest.raises(CheckpointMissingError, match="has seen generation"):
+        query.run()
+    result = query.repair(startingOffsets="earliest")
+    assert result.exit_code == 0, result.output
+    query.begins, query.is_seen = "earliest", is_seen
+    query.run(2)
+    assert query.ids() == list(range(20))
 
 
 def test_what_was_adopted_has_to_be_in_the_target_from_then_on(query: Query) -> None:

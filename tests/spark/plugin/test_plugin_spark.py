@@ -32,6 +32,7 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.sinks.file import FileSink
+from twophase.spark.plugin import checked_start
 from twophase.spark.plugin.registration import register
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.history import History
@@ -286,23 +287,20 @@ def test_an_old_spark_folder_restored_from_a_backup_is_a_named_error(query: Quer
 
 
 def test_a_query_goes_on_after_an_adoption_where_the_newest_checkpoint_ended_or_where_the_operator_says(  # noqa: E501
-    query: Query,
+    query: Query, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     job_file = query.input.parent / "job.yaml"
     file = {"type": "file", "options": {"path": str(query.table)}}
-    source = {
-        "format": "twophase-kafka",
-        "schema": "id long",
-        "options": {"startingOffsets": '{"numbers":{"0":20}}'},
-    }
+    confirmed = '{"numbers":{"0":20}}'
+    source = {"format": "rate-micro-batch", "options": {"startingOffsets": confirmed}}
     options = {"checkpointLocation": f"{query.folder}/twophase"}
     job = {"name": "orders", "source": source, "sinks": {"file": file}, "options": options}
     job_file.write_text(yaml.safe_dump(job))
 
-    def frame(first: int = 0) -> DataFrame:
+    def frame(first: int = 0, starting: str = "earliest") -> DataFrame:
         """Each run reads ten numbers more, of a new folder from `first` on."""
         rate = query.spark.readStream.format("rate-micro-batch").options(
-            rowsPerBatch=10, numPartitions=1
+            rowsPerBatch=10, numPartitions=1, startingOffsets=starting
         )
         return rate.load().selectExpr(f"value + {first} as id")
 
@@ -339,5 +337,13 @@ def test_a_query_goes_on_after_an_adoption_where_the_newest_checkpoint_ended_or_
     assert query.ids() == list(range(20))
     is_refused(query.folder)
     adopt("--from-starting-offsets")
-    query.run(frame(first=20))
+    with pytest.raises(ConfigError, match="now it begins at startingOffsets earliest"):
+        query.start(frame())
+    assert query.ids() == list(range(20))
+    with monkeypatch.context() as patch:  # as another language starts it
+        patch.setattr(checked_start, "_check", lambda *_: None)
+        assert isinstance(query.fails(frame(first=20, starting=confirmed)), OffsetMismatchError)
+    assert query.ids() == list(range(20))
+    adopt("--from-starting-offsets")
+    query.run(frame(first=20, starting=confirmed))
     assert query.ids() == list(range(30))

@@ -33,7 +33,13 @@ from twophase.sources.kafka.offsets import (
 )
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.range_reader import KafkaRangeReader
-from twophase.sources.kafka.starting import LATEST_SENTINEL, Latest, Specific, parse_starting
+from twophase.sources.kafka.starting import (
+    LATEST_SENTINEL,
+    Latest,
+    Specific,
+    begins_at,
+    parse_starting,
+)
 from twophase.spark_versions import LIMITED_READS
 
 if TYPE_CHECKING:
@@ -166,6 +172,11 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
                 return any(offset == LATEST_SENTINEL for _, offset in listed)
             case _:
                 return False
+
+    def begins_at(self, line: str, starting: str) -> bool | None:
+        """See `Source.begins_at`."""
+        entries = SourceOffset.parse(line).partitions or ()
+        return begins_at({entry.key: entry.offset for entry in entries}, starting)
 
     # -- going on without what is gone -------------------------------------------------------------
 

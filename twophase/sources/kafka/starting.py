@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -84,6 +85,28 @@ def parse_starting(value: object) -> object:
     if found is not None:
         return AtTimestamp(int(found[1]))
     return Specific(tuple(sorted(_offsets(text).items())))
+
+
+def begins_at(begun: Mapping[Partition, int], starting: str) -> bool | None:
+    """Return whether a source has begun where an option says.
+
+    Args:
+        begun: the offset in each partition.
+        starting: the option, of this source or of Spark's own.
+
+    Returns:
+        None if it leaves a partition open.
+    """
+    try:
+        found = parse_starting(starting)
+    except ValueError:
+        return None
+    if not isinstance(found, Specific):
+        return None
+    wanted = {key: at for key, at in found.offsets if at >= 0}
+    if any(begun.get(key) != at for key, at in wanted.items()):
+        return False
+    return True if wanted.keys() == begun.keys() else None
 
 
 def _offsets(text: str) -> dict[Partition, int]:

@@ -150,15 +150,7 @@ class OperatorStates:
         Raises:
             ConfigError: they do not: records would be missing, or come twice.
         """
-        begins = [begins_by_options(leg) for leg in self._legs]
-        if confirmed and not {*begins} <= {*confirmed}:
-            wanted = " and ".join(map(_starting, confirmed))
-            raise ConfigError(
-                f"Job {job!r}: when its log was adopted, it was confirmed that it begins at "
-                f"{wanted}; now it begins at {' and '.join(map(_starting, begins))}. Records would "
-                "be missing, or there twice. Nothing was written.",
-                remedy=f"until the first checkpoint is made, set {wanted}.",
-            )
+        check_starting(job, self._legs, confirmed)
 
     def reads_same_sources(self, checkpoint: CompletedCheckpoint) -> bool:
         """Return whether a checkpoint has the state of the job's sources, in the same order."""
@@ -357,10 +349,34 @@ def _source_state(leg: SourceLeg, line: str | None) -> SourceState:
     return SourceState(leg.name, source.uid_in(line), source.redistribution, entries)
 
 
+def check_starting(
+    job: str, legs: Iterable[SourceLeg], confirmed: Sequence[StartingOffsets]
+) -> None:
+    """Check that sources begin where an operator has confirmed it.
+
+    Raises:
+        ConfigError: they do not: records would be missing, or come twice.
+    """
+    begins = [begins_by_options(leg) for leg in legs]
+    if confirmed and not {*begins} <= {*confirmed}:
+        wanted = starting_text(confirmed)
+        raise ConfigError(
+            f"Job {job!r}: when its log was adopted, it was confirmed that it begins at {wanted}; "
+            f"now it begins at {starting_text(begins)}. Records would be missing, or there twice. "
+            "Nothing was written.",
+            remedy=f"until the first checkpoint is made, set {wanted}.",
+        )
+
+
 def begins_by_options(leg: SourceLeg) -> StartingOffsets:
     """Return where a source begins by its own options."""
     source = source_of(leg.name)
     return StartingOffsets(source.uid(leg), source.starting_offsets(leg.options))
+
+
+def starting_text(starting: Iterable[StartingOffsets]) -> str:
+    """Return where sources begin, for people."""
+    return " and ".join(map(_starting, starting))
 
 
 def _starting(one: StartingOffsets) -> str:

@@ -30,6 +30,7 @@ from twophase.spark.folder.adopted_offsets import (
 from twophase.spark.folder.noted_settings import conf_in
 from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.folder.spark_folder import SparkFolder, query_id
+from twophase.spark.plugin.confirmed_start import begins_as_confirmed
 from twophase.state.files.storage import sync_path
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
@@ -101,15 +102,18 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
 
 
 def is_unlaid(path: Path, history: History) -> bool:
-    """Return whether an adoption is not in Spark's folder yet, and nothing is decided since."""
+    """Return whether nothing is decided since an adoption that is not in Spark's folder yet, or not
+    known to be: a start may have planned from elsewhere than was confirmed.
+    """
     lineage = history.lineage
     if lineage is None or not begins_without_state(history):
         return False
+    folder = SparkFolder(path, lineage)
     try:
-        SparkFolder(path, lineage).check(None)
+        folder.check(None)
+        return folder.planned() >= 0 and not begins_as_confirmed(path, history)
     except OffsetMismatchError:
         return True
-    return False
 
 
 def lay(path: Path, lineage: Lineage, now_ms: int) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from contextlib import suppress
-from functools import wraps
+from functools import partial, wraps
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -19,6 +19,7 @@ from pyspark.sql.streaming.readwriter import DataStreamWriter
 
 from twophase.errors import TargetUnreachableError
 from twophase.spark.folder import folder_formats
+from twophase.spark.plan import logical_plan
 from twophase.spark.plugin.source import SinkDataSource
 
 _start = DataStreamWriter.start
@@ -59,9 +60,11 @@ def _check(writer: DataStreamWriter, more: dict[str, str]) -> None:
     if kind is not None:
         folder_formats.check(f"format {kind.name()!r}", writer._spark.conf)
         options = dict(_pairs(_value(set_in, "extraOptions"))) | more
-        mode = _value(set_in, "outputMode").toString().lower()
+        mode, frame = _value(set_in, "outputMode").toString().lower(), writer._df
+        legs = partial(logical_plan.sources, frame)
+        writer.options(**kind(options).compare(frame.schema, mode, legs))
         with suppress(TargetUnreachableError):  # the query fails with it, as it would later
-            kind(options).check(writer._df.schema, mode)
+            kind(options).check(frame.schema, mode)
 
 
 def _value(of: Any, name: str) -> Any:

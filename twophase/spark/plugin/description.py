@@ -32,7 +32,9 @@ if TYPE_CHECKING:
 
 _LOCATION = "checkpointLocation"
 _FLINKS_LOCATION = "execution.checkpointing.dir"
-_OURS = ("name", "sink", _LOCATION.lower())
+COMPARED = "twophase.compared"
+"""Set by `start()`, of `checked_start`: `PluginDescription.compared`."""
+_OURS = ("name", "sink", _LOCATION.lower(), COMPARED)
 _SPARKS = ("queryname",)
 _KEPT = ("checkpoint.num_retained", "commit.backoff", "commit.backoff_max")
 _ELSEWHERE = {
@@ -81,6 +83,8 @@ class PluginDescription:
         options: the job's options.
         schema: the columns of the rows.
         environment: the session's settings.
+        compared: the adopted lineage that `start()` has compared the query's sources with; empty if
+            none.
     """
 
     job: str
@@ -90,6 +94,7 @@ class PluginDescription:
     options: JobOptions
     schema: StructType
     environment: Environment
+    compared: str = ""
 
     @property
     def spark_folder(self) -> Path:
@@ -138,6 +143,7 @@ def describe(
         ),
         schema=schema,
         environment=environment,
+        compared=given.get(COMPARED, ""),
     )
 
 

@@ -20,6 +20,7 @@ from twophase.internals.sink_entry_points import load_sink
 from twophase.spark.folder.adopted_offsets import begins_without_state
 from twophase.spark.folder.spark_folder import SparkFolder, query_id
 from twophase.spark.plugin.adopted_query import ADOPTION_REMEDY
+from twophase.spark.plugin.confirmed_start import check_planned
 from twophase.spark.plugin.description import PluginDescription
 from twophase.spark_versions import to_arrow_schema
 from twophase.state.checkpoints import replay_guard
@@ -73,7 +74,7 @@ class QueryBeginning:
             QueryFolder(self._description, lineage).check(None)
             coordinator.begin_lineage(lineage)
         elif begins_without_state(history):
-            self._check_adopted(history.lineage)
+            self._check_adopted(history, history.lineage)
 
     def initialize_states(self, coordinator: CheckpointCoordinator) -> None:
         """This form has no functions, and does not see the plan."""
@@ -81,16 +82,17 @@ class QueryBeginning:
     def close(self) -> None:
         """There is nothing to release."""
 
-    def _check_adopted(self, lineage: Lineage) -> None:
+    def _check_adopted(self, history: History, lineage: Lineage) -> None:
         """Check the first start after an adoption, which has prepared the folder.
 
         Raises:
             OffsetMismatchError: Spark has another one, by whose offsets it would write
-                again what was adopted.
+                again what was adopted; or has begun elsewhere than was confirmed.
             ConfigError: the plan is known to keep state, and none of it was adopted.
         """
         description = self._description
         QueryFolder(description, lineage, ADOPTION_REMEDY).check(None)
+        check_planned(description, history)
         if replay_guard.are_planned(description.spark_folder):
             raise ConfigError(
                 f"Job {description.job!r}: its log was adopted from the target, which holds "

@@ -2,18 +2,22 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Any, ClassVar, NoReturn
 
 from pyspark.sql.datasource import DataSource
 
 from twophase.errors import ConfigError
-from twophase.spark.plugin.description import Environment, PluginDescription, describe
+from twophase.spark.plugin.confirmed_start import compared_lineage
+from twophase.spark.plugin.description import COMPARED, Environment, PluginDescription, describe
 from twophase.spark.plugin.host import PluginHost, open_sink
 from twophase.spark.plugin.job import job_of
 from twophase.spark.plugin.writer import PluginWriter
 
 if TYPE_CHECKING:
     from pyspark.sql.types import StructType
+
+    from twophase.contract.source import SourceLeg
 
 PREFIX = "twophase-"
 _APPEND = "append"
@@ -51,6 +55,25 @@ class SinkDataSource(DataSource):
         self.environment.enter()
         description = self._described(schema, "complete" if overwrite else _APPEND)
         return PluginWriter(description, job_of(description).plan() if self._planning else None)
+
+    def compare(
+        self, schema: StructType, mode: str, legs: Callable[[], Sequence[SourceLeg]]
+    ) -> dict[str, str]:
+        """Check, before the query starts, that it begins where it was confirmed at an adoption.
+
+        Args:
+            schema: the columns of the rows.
+            mode: Spark's output mode, in lower case.
+            legs: returns the sources of the query.
+
+        Returns:
+            Options that tell the query what was compared.
+
+        Raises:
+            TwoPhaseError: it does not, or an option is not right.
+        """
+        lineage = compared_lineage(self._described(schema, mode), legs)
+        return {} if lineage is None else {COMPARED: lineage}
 
     def check(self, schema: StructType, mode: str) -> None:
         """Check what can be checked before the query starts: open the sink, and close it again.
