@@ -26,6 +26,7 @@ from twophase.errors import (
     PreflightError,
     RejectedRowsError,
     StopJobError,
+    fingerprint_of,
 )
 from twophase.ids import TransactionId
 from twophase.internals.failpoints import failpoint
@@ -180,7 +181,8 @@ def _check_name(action: str, prefix: str) -> None:
         named = data_file(action).local_path.rpartition("/")[2].startswith(prefix)
     except ValueError as error:
         raise DeclinedError(
-            f"The statistics of data files are needed for their row counts: {error}."
+            f"The statistics of data files are needed for their row counts: {error}.",
+            fingerprint=fingerprint_of(error),
         ) from error
     if not named:
         raise PreflightError(

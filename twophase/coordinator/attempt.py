@@ -113,11 +113,13 @@ class TriggerGate:
 
     def cannot_trigger(self, number: int, error: OSError) -> DeclinedError:
         """Return the error for a checkpoint whose offsets, or predecessor, cannot be read."""
-        return self._not_triggered(
+        declined = self._not_triggered(
             number,
             f"Job {self._context.job!r}: checkpoint {number} could not be triggered: {error}.",
             CheckpointFailureReason.TRIGGER_CHECKPOINT_FAILURE,
         )
+        declined.fingerprint = fingerprint_of(error)
+        return self._context.failures.judge(number, declined)
 
     def _not_triggered(
         self, number: int, what: str, reason: CheckpointFailureReason
@@ -296,5 +298,7 @@ def _not_written(
     pending: PendingCheckpoint, error: Exception, reason: CheckpointFailureReason
 ) -> DeclinedError:
     return DeclinedError(
-        f"Checkpoint {pending.checkpoint} could not be written: {error}.", reason=reason
+        f"Checkpoint {pending.checkpoint} could not be written: {error}.",
+        reason=reason,
+        fingerprint="" if isinstance(error, UnclearOutcomeError) else fingerprint_of(error),
     )

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from twophase.contract.committable import Committable
 from twophase.contract.writer import SinkWriter
-from twophase.errors import DeclinedError, RejectedRowsError
+from twophase.errors import DeclinedError, RejectedRowsError, fingerprint_of
 from twophase.ids import Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
@@ -167,6 +167,7 @@ class PieceWriter(SinkWriter, ABC, Generic[TableT, FileT]):
                 f"{self._transaction}: the files of subtask {self._subtask} cannot be written: "
                 f"{error}.",
                 remedy="check that the table's file system has space and is writable.",
+                fingerprint=fingerprint_of(error),
             ) from error
 
 

@@ -5,10 +5,12 @@ any other error if it comes again and again, and a failing network or process ne
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import reduce
 from pathlib import Path
 from typing import Any
 
 import pytest
+from py4j.protocol import Py4JJavaError
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql import functions as F
 
@@ -16,6 +18,7 @@ from harness.folder_sink import FolderSink, FolderTarget
 from twophase.coordinator.commit.failure_manager import SAME_FAILURES
 from twophase.errors import DeclinedError, RejectedRowsError, RepeatedFailureError, TwoPhaseError
 from twophase.events import Event, JobRestarting
+from twophase.spark.batch.spark_errors import as_declined
 from twophase.spark.job.stream_writer import write_stream
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime"), pytest.mark.thin(2)]
@@ -126,3 +129,24 @@ def test_the_remedy_of_a_rejected_expression_works(spark: SparkSession, tmp_path
         availableNow=True
     ).start().await_termination(120)
     assert [row["id"] for row in FolderTarget(tmp_path / "facts").rows()] == [None, None]
+
+
+@pytest.mark.parametrize(
+    ("kind", "fingerprint"),
+    [
+        ("java.nio.file.AccessDeniedException", True),
+        ("org.apache.hadoop.security.AccessControlException", True),
+        ("java.nio.file.NoSuchFileException", False),
+        ("java.net.ConnectException", False),
+    ],
+)
+def test_what_a_file_system_of_spark_denies_counts_and_what_it_does_not_answer_does_not(
+    spark: SparkSession, kind: str, fingerprint: bool
+) -> None:
+    jvm: Any = spark._jvm
+    denied = reduce(getattr, kind.split("."), jvm)("/lake/orders")
+    with pytest.raises(Py4JJavaError) as caught:
+        jvm.java.util.concurrent.CompletableFuture.failedFuture(denied).join()
+    declined = as_declined(caught.value, "The commit")
+    assert isinstance(declined, DeclinedError)
+    assert declined.fingerprint == (kind if fingerprint else "")

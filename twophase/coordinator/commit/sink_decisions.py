@@ -22,7 +22,7 @@ from twophase.coordinator.commit.checkpoint_completion import check_fence
 from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.commit.proofs import Proofs
-from twophase.errors import DeclinedError
+from twophase.errors import DeclinedError, fingerprint_of
 from twophase.events import Observers, SinkDecided
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.failpoints import failpoint
@@ -116,13 +116,19 @@ class SinkDecisions:
         except (TypeError, ValueError, RecursionError) as error:
             reason = CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
             raise DeclinedError(
-                f"{what} holds a handle that is not JSON: {error}.", reason=reason
+                f"{what} holds a handle that is not JSON: {error}.",
+                reason=reason,
+                fingerprint=fingerprint_of(error),
             ) from error
         try:
             self._log.append(decision)
         except OSError as error:
             reason = CheckpointFailureReason.FINALIZE_CHECKPOINT_FAILURE
-            raise DeclinedError(f"{what} could not be written: {error}.", reason=reason) from error
+            raise DeclinedError(
+                f"{what} could not be written: {error}.",
+                reason=reason,
+                fingerprint=fingerprint_of(error),
+            ) from error
 
     def _body(self, decision: SinkDecision) -> CompletedCheckpoint:
         return CompletedCheckpoint.of_sink(self._job, decision, self._proofs.decided())

@@ -33,6 +33,10 @@ _DATA = "22", "23"
 """The classes of SQLSTATE of a data exception and of a violated constraint."""
 _KAFKA_LOSS = "KAFKA_DATA_LOSS"
 """The condition of Spark's own Kafka source; its SQLSTATE is that of a data exception."""
+_DENIED = (
+    "java.nio.file.AccessDeniedException",
+    "org.apache.hadoop.security.AccessControlException",
+)
 _TASK_FAILURES = ("Job aborted due to stage failure", "[TASK_WRITE_FAILED]")
 
 
@@ -117,10 +121,14 @@ def _java_fingerprint(
 ) -> str:
     """Return the conditions in the causes, and the class that a Python function has raised.
 
-    None of a network, a disk or a process that has failed (`OSError`, `IOException`, no condition).
+    None of a network, a disk or a process that has failed (`OSError`, `IOException`, no condition),
+    unless something was denied.
     """
     conditions = [condition for _, condition, _ in causes if condition]
-    if not conditions or _is_java(causes[-1][0], "java.io.IOException"):
+    root = causes[-1][0] if causes else None
+    if denied := [name for name in _DENIED if root is not None and _is_java(root, name)]:
+        return " ".join([*conditions, *denied])
+    if not conditions or _is_java(root, "java.io.IOException"):
         return ""
     if not isinstance(error, PythonException):
         return " ".join(conditions)

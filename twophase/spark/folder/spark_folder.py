@@ -24,7 +24,12 @@ from pathlib import Path
 from types import MappingProxyType
 
 from twophase.contract.source_entry_points import first_line
-from twophase.errors import CheckpointMissingError, DeclinedError, OffsetMismatchError
+from twophase.errors import (
+    CheckpointMissingError,
+    DeclinedError,
+    OffsetMismatchError,
+    fingerprint_of,
+)
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import new_lineage_id
 from twophase.spark.folder import state_stores
@@ -164,6 +169,7 @@ class SparkFolder:
             raise DeclinedError(
                 f"Cannot sync Spark's folder {self.path} to disk: {error}.",
                 reason=CheckpointFailureReason.IO_EXCEPTION,
+                fingerprint=fingerprint_of(error),
             ) from error
 
     def _sync_logs(self, batch: int) -> None:

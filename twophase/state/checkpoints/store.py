@@ -8,6 +8,7 @@ from twophase.errors import (
     CheckpointMissingError,
     CorruptRecordError,
     DeclinedError,
+    fingerprint_of,
 )
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.ids import Attempt
@@ -249,4 +250,5 @@ def _not_json(checkpoint: CompletedCheckpoint, error: Exception) -> DeclinedErro
         f"handle that is not JSON: {error}.",
         remedy="return JSON values from snapshot_state: no NaN, no dates, no objects.",
         reason=CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION,
+        fingerprint=fingerprint_of(error),
     )
