@@ -21,18 +21,22 @@ from kafka.admin import (
     ResourceType,
 )
 
+from harness.one_sink_job import OneSinkJob
 from integration.kafka.secure_broker import PASSWORD, USER, SecureKafka
 from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.contract.writer import SinkWriter
+from twophase.coordinator.commit.failure_manager import SAME_FAILURES
 from twophase.errors import (
     DeclinedError,
     PreflightError,
+    RepeatedFailureError,
     TargetUnreachableError,
     TwoPhaseError,
 )
+from twophase.events import CheckpointTriggered
 from twophase.ids import Subtask
 from twophase.sinks.kafka.brokers import RIGHTS
 from twophase.sinks.kafka.staging import STAGING_RIGHTS
@@ -139,11 +143,36 @@ class TestASinkWithAPassword(ContractBase):
                 pre_committed(writer, self.batch([1]))
             writer.abort()
             assert "that the account may write to topic, ledger" in caught.value.remedy
+            assert caught.value.fingerprint == "TOPIC_AUTHORIZATION_FAILED"
             plain.admin.delete_acls(rules)
             wait_for(plain, rules, there=False)
             pieces = self.prepare(sink, [1, 2], transaction_id(1), Subtask(0, 0))
             assert self.commit(sink, pieces) == [Committed()]
         assert self.ids_visible() == [1, 2]
+
+    @pytest.mark.proof
+    def test_a_right_that_stays_away_ends_the_job_and_given_again_it_goes_on(
+        self, harness: KafkaHarness, plain: Topics, tmp_path: Path
+    ) -> None:
+        rules = all_but(harness, "topic", "WRITE")
+
+        def take() -> None:
+            plain.admin.create_acls(rules)
+            wait_for(plain, rules, there=True)
+
+        batches = [[harness.rows([1])]]
+        job = OneSinkJob(harness, tmp_path / "job", batches)
+        job.on(CheckpointTriggered, take)
+        error = job.run()
+        assert isinstance(error, RepeatedFailureError), error
+        assert "Topic authorization failed" in error.what
+        assert "that the account may write to topic, ledger" in error.remedy
+        assert job.restarts == SAME_FAILURES - 1
+        assert self.ids_visible() == []
+        plain.admin.delete_acls(rules)
+        wait_for(plain, rules, there=False)
+        assert OneSinkJob(harness, tmp_path / "job", batches).run() is None
+        assert self.ids_visible() == [1]
 
     @pytest.mark.parametrize("of", ["topic", "staging"])
     def test_settings_that_a_repair_may_not_read_are_named_and_each_remedy_helps(

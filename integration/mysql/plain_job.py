@@ -3,95 +3,15 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from pathlib import Path
-from typing import Any
 
+from harness.one_sink_job import NAME, WAIT_S, OneSinkJob
 from integration.mysql.sink_harness import MySqlHarness
-from twophase.engine.engine import Engine
-from twophase.errors import TwoPhaseError
-from twophase.events import Event, JobRestarting, Observers
-from twophase.options.job_options import JobOptions
-from twophase.testing.harness import Row
-from twophase.testing.plain_host import ListedRows, PlainHost
-
-NAME = "orders"
-WAIT_S = 120
 
 
-class MySqlJob:
-    """One run of a job.
+class MySqlJob(OneSinkJob):
+    """See `OneSinkJob`."""
 
-    Args:
-        harness: the table.
-        folder: the job's.
-        batches: of each micro-batch, the rows of each of its tasks.
-        restarts: how often the strategy would restart it.
-        sink_options: of the sink.
-
-    Attributes:
-        events: of the engine.
-    """
-
-    def __init__(
-        self,
-        harness: MySqlHarness,
-        folder: Path,
-        batches: Sequence[Sequence[Sequence[Row]]],
-        restarts: int = 15,
-        **sink_options: Any,
-    ) -> None:
-        self.harness = harness
-        self.events: list[Event] = []
-        options = JobOptions.parse(
-            {
-                "checkpointLocation": str(folder),
-                "restart.strategy": "fixed",
-                "restart.attempts": restarts,
-                "restart.delay": "1 ms",
-                "commit.backoff": "1 ms",
-                "commit.backoff_max": "20 ms",
-            },
-            NAME,
-        )
-        listed = ListedRows([[harness.batch(rows) for rows in tasks] for tasks in batches])
-        self._engine = Engine(
-            PlainHost(NAME, options, listed),
-            NAME,
-            {"facts": harness.new_sink(**sink_options)},
-            options,
-            Observers(self.events.append),
-        )
-
-    def on(self, kind: type[Event], then: Callable[[], object], at: int = 1) -> None:
-        """Call a function at the n-th event of a kind, on the engine's thread."""
-        left = [at]
-
-        def observe(event: Event) -> None:
-            if isinstance(event, kind):
-                left[0] -= 1
-                if left[0] == 0:
-                    then()
-
-        self._engine.observers.add(observe)
-
-    def run(self) -> TwoPhaseError | None:
-        """Run it to its end; return what ended it, which is always one of our errors."""
-        try:
-            self._engine.start()
-            assert self._engine.await_termination(WAIT_S)
-        except TwoPhaseError as error:
-            return error
-        return None
-
-    def stop(self) -> None:
-        """Have it stop, from a thread of its own."""
-        self._engine.stop(timeout_s=0)
-
-    @property
-    def restarts(self) -> int:
-        """How often it has restarted."""
-        return sum(isinstance(event, JobRestarting) for event in self.events)
+    harness: MySqlHarness
 
     def leaves_nothing(self) -> bool:
         """Return whether no branch is left on the server, and no thread of the job here."""
