@@ -56,10 +56,7 @@ class OneSinkJob:
         )
         fields = getattr(harness, "fields", harness.schema)
         listed = ListedRows(
-            [
-                [pa.RecordBatch.from_pylist(list(rows), fields) for rows in tasks]
-                for tasks in batches
-            ]
+            [[pa.RecordBatch.from_pylist([*task], fields) for task in tasks] for tasks in batches]
         )
         self._engine = Engine(
             PlainHost(NAME, options, listed),
