@@ -3,89 +3,253 @@
 from __future__ import annotations
 
 import ast
-import itertools
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterable, Iterator
+from functools import cache
 from pathlib import Path
 from textwrap import shorten
 
 KEY_LENGTH = 64
+_Scope = ast.Module | ast.FunctionDef
+_ADDS = ("append", "extend", "insert")
+_PASS_ON = ("filter", "map", "next", "sorted", "str", "worded")
+_FILLED_IN = 4
+"""As many words are still a name."""
 
 
-def remedies_in(source: str) -> list[str]:
-    """Return how each remedy in a module begins, sorted; what an f-string fills in is `{}`."""
+def remedies_in(source: str, wanted: Collection[str] = ()) -> list[str]:
+    """Return how each remedy in a module begins, sorted; what an f-string fills in is `{}`.
+
+    Args:
+        source: of the module.
+        wanted: what other modules import from it for their remedies.
+    """
     found = {
         shorten(text, KEY_LENGTH, placeholder="...", break_on_hyphens=False)
-        for text in texts_in(source)
+        for text in Texts(source, wanted).texts
     }
-    return sorted(text for text in found if re.search("[a-z] ", text))
+    return sorted(text for text in found if re.search("[A-Za-z] ", text))
 
 
-def texts_in(source: str) -> Iterator[str]:
-    """Yield the remedies in a module.
+class Texts:
+    """The remedies in a module.
 
     Found are the texts given as `remedy=`, the default of a parameter, those of constants and
-    variables named so, or used so, and those that a function with "remedy" in its name returns;
-    single words are names in one.
+    variables named so, and those that a function with "remedy" in its name returns; and what any of
+    them is put together of: variables, with what is appended to them, constants, fields of a class,
+    what functions return and are given, and each alternative. Single words are names in one, and so
+    are a few that an f-string is filled with from elsewhere.
+
+    Args:
+        source: of the module.
+        wanted: what other modules import from it for their remedies.
+
+    Attributes:
+        texts: as they are found.
+        used: the names that remedies use.
     """
-    tree = ast.parse(source)
-    used = {
-        name
-        for given in ast.walk(tree)
-        if isinstance(given, ast.keyword) and given.arg == "remedy"
-        for name in _names(given.value)
-    }
-    yield from _texts(tree, used)
+
+    def __init__(self, source: str, wanted: Collection[str] = ()) -> None:
+        self.texts: list[str] = []
+        self.used: set[str] = set()
+        self._module = _Module(source)
+        self._seen: set[tuple[int, str, bool]] = set()
+        for scope in self._module.scopes:
+            for value in _seeds(scope):
+                self._read(scope, value)
+        for name in wanted:
+            self._follow(self._module.tree, name)
+
+    def _read(self, scope: _Scope, value: ast.expr, *, is_filled_in: bool = False) -> None:
+        """Note the texts that a value is or may be, and follow what it names."""
+        texts = _literals(value)
+        self.texts += filter(_is_advice, texts) if is_filled_in else texts
+        for name, is_inside in _names(value):
+            self._follow(scope, name, is_filled_in=is_filled_in or is_inside)
+
+    def _follow(self, scope: _Scope, name: str, *, is_filled_in: bool = False) -> None:
+        if (id(scope), name, is_filled_in) in self._seen:
+            return
+        self._seen.add((id(scope), name, is_filled_in))
+        self.used.add(name)
+        module = self._module
+        if values := module.given(scope, name):
+            for value in values:
+                self._read(scope, value)
+            return
+        for caller, value in module.passed(scope, name):
+            self._read(caller, value, is_filled_in=is_filled_in)
+        for value in [*module.given(module.tree, name), *module.fields.get(name, ())]:
+            self._read(module.tree, value, is_filled_in=is_filled_in)
+        for function in module.functions.get(name, ()):
+            for value in _returned(function):
+                self._read(function, value, is_filled_in=is_filled_in)
 
 
-def _texts(tree: ast.Module, used: set[str]) -> Iterator[str]:
-    for node in ast.walk(tree):
+class _Module:
+    """What the names in a module stand for.
+
+    Attributes:
+        tree: of its source.
+        scopes: the module, and its functions.
+        functions: by name, methods too.
+        fields: what the fields of its classes are given by keyword.
+    """
+
+    def __init__(self, source: str) -> None:
+        self.tree = ast.parse(source)
+        found = [node for node in ast.walk(self.tree) if isinstance(node, ast.FunctionDef)]
+        self.scopes: list[_Scope] = [self.tree, *found]
+        self.functions: dict[str, list[ast.FunctionDef]] = {}
+        for function in found:
+            self.functions.setdefault(function.name, []).append(function)
+        self._given = {id(scope): _given(scope) for scope in self.scopes}
+        self._calls: dict[str, list[tuple[_Scope, ast.Call]]] = {}
+        for scope in self.scopes:
+            for node in _own(scope):
+                if isinstance(node, ast.Call):
+                    self._calls.setdefault(_called(node), []).append((scope, node))
+        self.fields = self._fields()
+
+    def given(self, scope: _Scope, name: str) -> list[ast.expr]:
+        """Return what a variable of a scope is, or has in it."""
+        return self._given[id(scope)].get(name, [])
+
+    def passed(self, scope: _Scope, name: str) -> Iterator[tuple[_Scope, ast.expr]]:
+        """Yield what a parameter of a function is in the module's own calls, with the caller."""
+        if not isinstance(scope, ast.FunctionDef):
+            return
+        places = [one.arg for one in scope.args.args if one.arg not in ("self", "cls")]
+        for caller, call in self._calls.get(scope.name, ()):
+            named = {given.arg: given.value for given in call.keywords}
+            if name in named:
+                yield caller, named[name]
+            elif name in places and places.index(name) < len(call.args):
+                yield caller, call.args[places.index(name)]
+
+    def _fields(self) -> dict[str, list[ast.expr]]:
+        names = {
+            node.target.id
+            for kind in ast.walk(self.tree)
+            if isinstance(kind, ast.ClassDef)
+            for node in kind.body
+            if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name)
+        }
+        fields: dict[str, list[ast.expr]] = {}
+        for node in ast.walk(self.tree):
+            if isinstance(node, ast.keyword) and node.arg in names:
+                fields.setdefault(node.arg, []).append(node.value)
+        return fields
+
+
+def _is_advice(text: str) -> bool:
+    return len(re.findall(r"\b[a-z]+\b", text)) > _FILLED_IN
+
+
+def _seeds(scope: _Scope) -> Iterator[ast.expr]:
+    if isinstance(scope, ast.FunctionDef):
+        yield from _defaults(scope.args)
+        if "remed" in scope.name:
+            yield from _returned(scope)
+    for node in _own(scope):
         match node:
-            case ast.keyword(arg="remedy", value=value):
-                yield from _literals(value)
+            case (
+                ast.keyword(arg="remedy", value=value)
+                | ast.AugAssign(target=ast.Attribute(attr="remedy"), value=value)
+                | ast.Assign(targets=[ast.Attribute(attr="remedy")], value=value)
+            ):
+                yield value
             case (
                 ast.Assign(targets=[ast.Name(id=name)], value=value)
                 | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
-            ) if "remed" in name.lower() or name in used:
-                yield from _literals(value)
-            case ast.FunctionDef(name=name):
-                yield from _defaults(node.args)
-                for inner in ast.walk(node) if "remed" in name else ():
-                    if isinstance(inner, ast.Return) and inner.value is not None:
-                        yield from _literals(inner.value)
+            ) if "remed" in name.lower():
+                yield value
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr), args=values) if (
+                attr in _ADDS and "remed" in name.lower()
+            ):
+                yield from values
             case _:
                 pass
 
 
-def _names(value: ast.expr) -> Iterator[str]:
-    """Yield the variables that a remedy is or has in it, or may be."""
-    match value:
-        case ast.Name(id=name):
-            yield name
-        case ast.IfExp(body=body, orelse=orelse):
-            yield from (*_names(body), *_names(orelse))
-        case ast.BinOp(left=left, right=right):
-            yield from (*_names(left), *_names(right))
-        case ast.BoolOp(values=values):
-            yield from itertools.chain.from_iterable(map(_names, values))
-        case ast.Subscript(value=ast.Name(id=name)):
-            yield name
-        case ast.Call(func=ast.Attribute(value=ast.Name(id=name)), args=values):
-            yield name
-            yield from itertools.chain.from_iterable(map(_names, values[1:]))
-        case ast.JoinedStr():
-            yield from (node.id for node in ast.walk(value) if isinstance(node, ast.Name))
+def _given(scope: _Scope) -> dict[str, list[ast.expr]]:
+    """Return what each variable of a scope is, or has in it."""
+    found: dict[str, list[ast.expr]] = {}
+    for node in _own(scope):
+        match node:
+            case (
+                ast.Assign(targets=[ast.Name(id=name)], value=value)
+                | ast.AnnAssign(target=ast.Name(id=name), value=ast.expr() as value)
+                | ast.AugAssign(target=ast.Name(id=name), value=value)
+                | ast.NamedExpr(target=ast.Name(id=name), value=value)
+            ):
+                found.setdefault(name, []).append(value)
+            case ast.Call(func=ast.Attribute(value=ast.Name(id=name), attr=attr), args=values) if (
+                attr in _ADDS
+            ):
+                found.setdefault(name, []).extend(values)
+            case _:
+                pass
+    return found
+
+
+def _called(call: ast.Call) -> str:
+    match call.func:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
         case _:
+            return ""
+
+
+def _names(value: ast.AST, *, is_filled_in: bool = False) -> Iterator[tuple[str, bool]]:
+    """Yield each name that a text is put together of, and whether it fills in an f-string."""
+    match value:
+        case ast.Name(id=name) | ast.Attribute(value=ast.Name(id="self"), attr=name):
+            yield name, is_filled_in
+        case ast.Call(func=ast.Name(id=name)) if name not in _PASS_ON:
+            yield name, is_filled_in
+        case ast.Call(func=ast.Attribute(value=ast.Name(id="self"), attr=name)):
+            yield name, is_filled_in
+        case ast.Call(func=ast.Attribute(value=inner), args=values):
+            for each in (inner, *values):
+                yield from _names(each, is_filled_in=is_filled_in)
+        case ast.IfExp(body=body, orelse=orelse):
+            yield from _names(body, is_filled_in=is_filled_in)
+            yield from _names(orelse, is_filled_in=is_filled_in)
+        case ast.Subscript(value=inner):
+            yield from _names(inner, is_filled_in=is_filled_in)
+        case ast.Attribute(value=ast.Name()):
             pass
+        case ast.FormattedValue(value=inner):
+            yield from _names(inner, is_filled_in=True)
+        case _:
+            for inner in ast.iter_child_nodes(value):
+                yield from _names(inner, is_filled_in=is_filled_in)
 
 
-def _defaults(arguments: ast.arguments) -> Iterator[str]:
+def _returned(function: ast.FunctionDef) -> Iterator[ast.expr]:
+    for node in ast.walk(function):
+        if isinstance(node, ast.Return | ast.Yield) and node.value is not None:
+            yield node.value
+
+
+def _own(scope: _Scope) -> Iterator[ast.AST]:
+    """Yield the nodes of a scope that are in no function within it."""
+    waiting: list[ast.AST] = [*ast.iter_child_nodes(scope)]
+    while waiting:
+        node = waiting.pop()
+        yield node
+        if not isinstance(node, ast.FunctionDef):
+            waiting += ast.iter_child_nodes(node)
+
+
+def _defaults(arguments: ast.arguments) -> Iterator[ast.expr]:
     positional = [*arguments.posonlyargs, *arguments.args]
     from_the_last = zip(reversed(positional), reversed(arguments.defaults), strict=False)
     keywords = zip(arguments.kwonlyargs, arguments.kw_defaults, strict=True)
     for argument, value in [*from_the_last, *keywords]:
         if argument.arg == "remedy" and value is not None:
-            yield from _literals(value)
+            yield value
 
 
 def _literals(value: ast.expr) -> Iterator[str]:
@@ -94,6 +258,7 @@ def _literals(value: ast.expr) -> Iterator[str]:
             yield text
         case ast.JoinedStr() | ast.BinOp():
             yield _template(value)
+            yield from _alternatives(value)
         case ast.IfExp(body=body, orelse=orelse):
             yield from _literals(body)
             yield from _literals(orelse)
@@ -102,9 +267,27 @@ def _literals(value: ast.expr) -> Iterator[str]:
             | ast.BoolOp(values=values)
             | ast.Dict(values=values)
             | ast.Tuple(elts=values)
+            | ast.List(elts=values)
         ):
             for each in values:
                 yield from _literals(each)
+        case ast.GeneratorExp(elt=each) | ast.ListComp(elt=each) | ast.Starred(value=each):
+            yield from _literals(each)
+        case _:
+            pass
+
+
+def _alternatives(value: ast.expr) -> Iterator[str]:
+    """Yield the texts of which a text has one in it."""
+    match value:
+        case ast.JoinedStr(values=parts):
+            for part in parts:
+                if isinstance(part, ast.FormattedValue):
+                    yield from _alternatives(part.value)
+        case ast.BinOp(left=left, op=ast.Add(), right=right):
+            yield from (*_alternatives(left), *_alternatives(right))
+        case ast.IfExp() | ast.BoolOp():
+            yield from _literals(value)
         case _:
             pass
 
@@ -127,3 +310,27 @@ def modules() -> Iterator[Path]:
         for path in sorted(Path(root).rglob("*.py")):
             if not path.is_relative_to("twophase/sinks"):
                 yield path
+
+
+@cache
+def wanted_from() -> dict[Path, frozenset[str]]:
+    """Return, for each module, what others import from it for their remedies."""
+    wanted: dict[Path, frozenset[str]] = {path: frozenset() for path in modules()}
+    waiting = {*wanted}
+    while waiting:
+        path = waiting.pop()
+        source = path.read_text()
+        used = Texts(source, wanted[path]).used
+        for other, name, known_as in _imports(source):
+            if known_as in used and name not in wanted.get(other, {name}):
+                wanted[other] |= {name}
+                waiting.add(other)
+    return wanted
+
+
+def _imports(source: str) -> Iterable[tuple[Path, str, str]]:
+    for node in ast.walk(ast.parse(source)):
+        if isinstance(node, ast.ImportFrom) and node.module:
+            dotted = node.module.replace("twophase.sinks.", "sinks.", 1)
+            for one in node.names:
+                yield Path(dotted.replace(".", "/") + ".py"), one.name, one.asname or one.name

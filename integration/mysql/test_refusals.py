@@ -211,6 +211,20 @@ def test_rows_of_one_table_that_refer_to_each_other_belong_in_one_task(
     assert harness.ids() == [1, 2]
 
 
+@pytest.mark.parametrize("load", first_of(1, ["local", "insert"]))
+def test_rows_that_refer_to_others_pass_when_these_are_written_first(
+    sql_server_in_proof: Server, tmp_path: Path, load: str
+) -> None:
+    ddl = "id BIGINT PRIMARY KEY, v TEXT, p BIGINT, FOREIGN KEY (p) REFERENCES target (id)"
+    harness = MySqlHarness(sql_server_in_proof, ddl, KEYED)
+    parents, children = keyed((1, "a", None)), keyed((2, "b", 1))
+    error = MySqlJob(harness, tmp_path / "job", [[children]], load=load).run()
+    assert isinstance(error, RejectedRowsError)
+    assert error.remedy.endswith("otherwise write the rows that are referred to first.")
+    assert MySqlJob(harness, tmp_path / "job", [[parents], [children]], load=load).run() is None
+    assert harness.ids() == [1, 2]
+
+
 @pytest.mark.proof
 def test_a_row_that_a_trigger_writes_for_all_tasks_ends_the_job_in_the_end(
     harness: MySqlHarness, tmp_path: Path

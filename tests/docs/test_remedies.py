@@ -9,11 +9,11 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.remedies import modules, remedies_in
+from harness.remedies import modules, remedies_in, wanted_from
 
 REGISTER = Path(__file__).parent / "remedies"
 """By module, how a remedy begins and who follows it: a test (`file::function`), or the reason why
-no test can, in a sentence that begins with "No test:".
+no test can, in a sentence that begins with "No test:". One test may follow each row of a table.
 """
 REASON = "No test:"
 
@@ -31,7 +31,7 @@ def register() -> Register:
 @pytest.mark.parametrize("module", [*modules()], ids=str)
 def test_every_remedy_is_followed_by_a_test_or_says_why_not(module: Path) -> None:
     listed = register().get(str(module), {})
-    assert sorted(listed) == remedies_in(module.read_text())
+    assert sorted(listed) == remedies_in(module.read_text(), wanted_from()[module])
     for follower in listed.values():
         if not follower.startswith(REASON):
             file, _, name = follower.partition("::")
@@ -48,6 +48,12 @@ def functions(file: str) -> frozenset[str]:
     return frozenset(node.name for node in ast.walk(tree) if isinstance(node, ast.FunctionDef))
 
 
+def test_what_other_modules_import_for_their_remedies_is_found_where_it_is_written() -> None:
+    assert remedies_in("WAY = 'do a.'", ["WAY"]) == ["do a."]
+    assert remedies_in("WAY = 'do a.'") == []
+    assert "TO_DATE" in wanted_from()[Path("twophase/sources/kafka/json_types.py")]
+
+
 @pytest.mark.parametrize(
     ("source", "remedies"),
     [
@@ -62,6 +68,28 @@ def functions(file: str) -> frozenset[str]:
         ("fail(remedy=f'{error.remedy} {again}')", []),
         ("fail(what='do a.')", []),
         ("_MODE = 'append'\nfail(remedy=f'use {_MODE} again.')", ["use {} again."]),
+        ("def way():\n    return 'do a.'\nfail(remedy=way())", ["do a."]),
+        ("def f(way):\n    fail(remedy=way)\nf('do a.')", ["do a."]),
+        (
+            "class A:\n way: str\n def f(self):\n  fail(remedy=self.way)\nA(way='do a.')",
+            ["do a."],
+        ),
+        (
+            "def f():\n ways = ['do a.']\n ways.append('do b.')\n fail(remedy=''.join(ways))",
+            ["do a.", "do b."],
+        ),
+        (
+            "def f():\n    ways = 'do a.'\n    ways += 'do b.'\n    fail(remedy=ways)",
+            ["do a.", "do b."],
+        ),
+        ("error.remedy += 'do a.'", ["do a."]),
+        ('fail(remedy=f\'now {"do a." if x else "do b."}\')', ["do a.", "do b.", "now {}"]),
+        (
+            "_WAY = 'do a thing or two, then b.'\nfail(remedy=f'{_WAY} {x}')",
+            ["do a thing or two, then b."],
+        ),
+        ("fail(remedy='ALTER TABLE x')", ["ALTER TABLE x"]),
+        ("way = 'do a.'\nfail(remedy=x.way(y))", []),
     ],
 )
 def test_remedies_are_found_however_they_are_given(source: str, remedies: list[str]) -> None:

@@ -24,6 +24,7 @@ from twophase.errors import (
     TargetUnreachableError,
 )
 from twophase.ids import Attempt, Subtask
+from twophase.options.job_options import SinkAhead
 from twophase.state.journal.entries import CommittedRecord
 from twophase.state.journal.history import Record
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
@@ -450,6 +451,40 @@ def test_a_restore_may_go_to_another_target_but_not_to_one_restored_from_a_backu
     restore_target(targets["facts"], MemoryTarget())
     with pytest.raises(TargetChangedError):
         Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)
+
+
+@pytest.mark.parametrize("way", ["as it was", "a later one", "an empty one", "its own folder"])
+def test_a_target_that_lacks_what_a_restore_needs_leads_on_in_each_way_that_is_named(
+    driver: Driver, targets: Targets, tmp_path: Path, way: str
+) -> None:
+    old = backup(targets["facts"])
+    driver.run(0)
+    then = backup(targets["facts"])
+    found = restoring(completed_of(tmp_path / "job", 0), committed=True)
+    restore = replace(found, sink_ahead=SinkAhead.REWIND)
+    driver.run(1)
+    later = backup(targets["facts"])
+    restore_target(targets["facts"], old)
+    with pytest.raises(TargetChangedError) as caught:
+        Driver(tmp_path / "new", targets).coordinator.recover(restore=restore)
+    assert caught.value.remedy.startswith(
+        "restore the target to its state at the restored checkpoint, or a later one; or give the "
+        "sink an empty target"
+    )
+    if way == "its own folder":
+        with pytest.raises(TargetChangedError, match=r"repair accept-loss JOB\.yaml"):
+            Driver(tmp_path / "job", targets).recover()
+        return  # what follows: `tests/operations/repair/test_accept_loss.py`
+    if way == "an empty one":
+        targets = targets | {"facts": MemoryTarget()}
+    else:
+        restore_target(targets["facts"], then if way == "as it was" else later)
+    new = Driver(tmp_path / "new", targets)
+    new.coordinator.recover(restore=restore)
+    new.coordinator.begin_lineage(restore.lineage)
+    new.run(1)
+    assert visible(targets["facts"]) == [*range(10 if way == "an empty one" else 0, 20)]
+    assert visible(targets["lake"]) == [*range(20)]
 
 
 def restore_target_in_commit(sink: OpenSink, target: MemoryTarget) -> None:

@@ -523,3 +523,26 @@ def test_what_two_restored_targets_lack_is_accepted_one_after_the_other(
         repairing.accept(repairing.plan(0, name), NOTE)
     another().recover().run(1)
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(10, 20))
+
+
+def test_what_waits_in_a_target_that_a_copy_has_taken_over_from_is_given_up(
+    driver: Driver, targets: Targets, folder: Path
+) -> None:
+    """A replica has all that was committed, and nothing of what the other server had prepared."""
+    driver.run(0)
+    copy = backup(targets["facts"])
+    decided(driver, 1)
+    now = targets | {"facts": copy}
+    with pytest.raises(TargetChangedError) as caught:
+        Driver(folder, now).recover()
+    found = re.search(
+        r"If this is a copy of that target which has taken over for good, .*"
+        r"accept-loss JOB\.yaml --checkpoint (\d+) --sink (\w+)",
+        caught.value.remedy,
+    )
+    assert found is not None, caught.value.remedy
+    repairing = repair(folder, now)
+    repairing.accept(repairing.plan(int(found[1]), found[2]), NOTE)
+    Driver(folder, now).recover().run(2)
+    assert visible(copy) == [*range(10), *range(20, 30)]
+    assert visible(targets["lake"]) == [*range(30)]

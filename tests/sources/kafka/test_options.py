@@ -294,6 +294,62 @@ def test_every_name_of_spark_and_of_java_s_client_has_an_answer(name: str, bare:
     assert CANARY not in message
 
 
+PEM = {
+    "kafka.security.protocol": "SSL",
+    "kafka.ssl.ca.location": "/ca.pem",
+    "kafka.ssl.certificate.location": "/app.pem",
+    "kafka.ssl.key.location": "/app.key",
+}
+BY_PASSWORD = {
+    "kafka.security.protocol": "SASL_SSL",
+    "kafka.sasl.mechanism": "PLAIN",
+    "kafka.sasl.username": "app",
+    "kafka.sasl.password.env": "KAFKA_PASSWORD",
+}
+TOKENS = BY_PASSWORD | {
+    "kafka.sasl.mechanism": "OAUTHBEARER",
+    "kafka.sasl.oauthbearer.token.endpoint.url": "https://idp/token",
+    "kafka.sasl.oauthbearer.scope": "kafka",
+}
+FROM_A_FILE = {name: value for name, value in BY_PASSWORD.items() if not name.endswith(".env")}
+INSTEAD: dict[str, list[dict[str, str]]] = {
+    "give PEM files": [PEM],
+    "leave it out, and give the account by client credentials": [TOKENS],
+    "leave it out: with kafka.sasl.mechanism OAUTHBEARER": [TOKENS],
+    "name where it is: kafka.sasl.password.env": [
+        BY_PASSWORD,
+        FROM_A_FILE | {"kafka.sasl.password.file": "/password"},
+    ],
+    "name where it is: kafka.ssl.key.password.env": [
+        PEM | {"kafka.ssl.key.password.env": "KEY_PASSWORD"},
+        PEM | {"kafka.ssl.key.password.file": "/password"},
+    ],
+    "set kafka.sasl.mechanism;": [BY_PASSWORD, TOKENS],
+    "set columns to key,value,headers": [{"columns": "key,value,headers"}],
+    "set fetch.engine to librdkafka": [{"fetch.engine": "librdkafka"}],
+    "set group.id": [{"group.id": "etl"}],
+    "set isolation.level": [{"isolation.level": "read_committed"}],
+    "set partition.discovery.interval": [{"partition.discovery.interval": "1 minute"}],
+    "set request.timeout or read.timeout": [{"request.timeout": "9 s"}, {"read.timeout": "9 s"}],
+    "set startingOffsets.fallback": [
+        {"startingOffsets": '{"orders":{"0":1}}', "startingOffsets.fallback": "earliest"}
+    ],
+    "set startingOffsets to timestamp": [{"startingOffsets": "timestamp:1700000000000"}],
+    "set startingOffsets": [{"startingOffsets": "earliest"}],
+    "set subscribe": [{"subscribe": "orders"}],
+    "leave it out": [{}],
+}
+"""How an answer begins, and what it says to do: each alternative."""
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_every_answer_leads_on(name: str) -> None:
+    ways = next(way for begins, way in INSTEAD.items() if REFUSED[name].startswith(begins))
+    for given in ways:
+        assert not given or any(key in REFUSED[name] for key in given)
+        assert KafkaOptions.parse(BASE | given)
+
+
 EITHER = {"startingTimestamp", "subscribePattern"}
 VALUES = {
     **BASE,

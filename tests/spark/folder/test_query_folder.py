@@ -71,6 +71,8 @@ def test_a_micro_batch_that_had_begun_is_named_and_the_offsets_are_those_before_
     text = refusal(tmp_path)
     assert """("startingOffsets", '{"orders":{"0":1}}'): there micro-batch 3""" in text
     assert "Micro-batch 4 had begun: some of its rows may be in the target" in text
+    [page] = re.findall(r"The steps are in (\S+)\.$", text)
+    assert "If the old query ended in an unfinished micro-batch" in Path(page).read_text()
 
 
 @pytest.mark.parametrize("name", ["offsets", "commits", "metadata"])

@@ -120,6 +120,7 @@ def test_another_backend_than_that_of_the_state_is_refused_by_name() -> None:
     assert caught.value.remedy.startswith("set `state.backend=hashmap`, or leave it out.")
     for given in ({"backend": "hashmap"}, {}):
         state_backend.check_noted("orders", options(**given), header(HASHMAP))
+    state_backend.check_noted("orders", options(backend="rocksdb"), "")  # a new checkpointLocation
 
 
 def test_a_backend_that_no_option_names_needs_none() -> None:
