@@ -125,7 +125,8 @@ services: $(READY)  ##+ Fetch Kafka, MySQL, MariaDB and Delta into the cache
 	@$(BIN)/python -m twophase.testing.services fetch
 
 versions: $(READY)  ##+ Chosen tests with each supported release of PySpark, in environments of their own: make versions RELEASE=4.1.4
-	@$(BIN)/python -m harness.versions $(RELEASE) $(if $(SUBJECT),--subject "$(SUBJECT)") $(if $(PICK),--pick $(PICK))
+	@trap '$(BIN)/python docs/generate.py' EXIT; \
+	  $(BIN)/python -m harness.versions $(RELEASE) $(if $(SUBJECT),--subject "$(SUBJECT)") $(if $(PICK),--pick $(PICK))
 
 package: $(READY)  ##+ Build the wheel and the sdist into dist/, and check what is in them
 	@rm -rf build dist *.egg-info

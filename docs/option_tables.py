@@ -14,10 +14,11 @@ A marker is followed by its table and by `<!-- end -->`. What is around them is 
 
 from __future__ import annotations
 
+import datetime
 import posixpath
 import re
 import types
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Collection, Mapping
 from enum import StrEnum
 from importlib import import_module
 from typing import Any, Union, get_args, get_origin
@@ -213,15 +214,34 @@ def _features() -> str:
 
 
 def _tried() -> str:
-    """Return how each subject of `make versions` ended with each release that was run."""
+    """Return how each subject of `make versions` ended with each release, and the oldest runs."""
     versions = import_module("harness.versions")
-    ended = versions.recorded()
+    recorded = versions.recorded()
+    columns = [recorded.get(release, {}) for release in versions.RELEASES]
     rows = [
-        [trial.subject, *(ends.get(trial.subject, "not tried") for ends in ended.values())]
+        [trial.subject, *(_end(cells.get(trial.subject)) for cells in columns)]
         for trial in versions.TRIALS
     ]
-    named = [name.replace("-python", ", Python ").replace("-java", ", Java ") for name in ended]
+    rows.append(["the oldest of these runs", *(_oldest(cells.values()) for cells in columns)])
+    named = [
+        name.replace("-python", ", Python ").replace("-java", ", Java ")
+        for name in versions.RELEASES
+    ]
     return _table(["with PySpark", *named], rows)
+
+
+def _end(cell: Any) -> str:
+    return "not tried" if cell is None else str(cell.end)
+
+
+def _oldest(cells: Collection[Any]) -> str:
+    """Return the day of the oldest runs, and the commits that were tried on it."""
+    if not cells:
+        return "-"
+    day = min(cell.day for cell in cells)
+    commits = {cell.commit for cell in cells if cell.day == day} - {""}
+    shown = datetime.date.fromisoformat(day)
+    return ", ".join([f"{shown.day} {shown:%B %Y}", *sorted(commits)])
 
 
 def _relinked(table: str, page: str) -> str:

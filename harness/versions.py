@@ -6,14 +6,15 @@ its own.
     python -m harness.versions 4.2.0-python3.13      with another Python, which is on the PATH
     python -m harness.versions 4.2.0-java21          with another Java, which JAVA_21_HOME names or
                                                      a package has installed
+    python -m harness.versions 4.1.4-python3.13-java21          with both
     python -m harness.versions 4.1.4 --subject savepoints      of the tests only these
     python -m harness.versions --pick 1234     one subject with one release, by any number
 
 An environment is made on its first use, in `.versions/<release>`: everything of `constraints.txt`,
 and the release in the place of its PySpark; one of the Paimon sink beside it, where pypaimon has
 the pyarrow that it wants. Tests of what a release lacks are skipped there
-(`harness/spark_features.py`). How each subject ended is kept in `harness/versions.json`, of which
-docs/limits.md has a table.
+(`harness/spark_features.py`). How each subject ended, on which day and of which commit, is kept in
+`harness/versions.json`, of which docs/limits.md has a table: `make versions` writes that too.
 """
 
 from __future__ import annotations
@@ -26,7 +27,8 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import astuple, dataclass
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final
 from xml.etree import ElementTree
@@ -36,22 +38,27 @@ from harness.environments import ROOT, UnmadeError, is_made, make, python_in
 
 FOLDER = ROOT / ".versions"
 RECORD = Path(__file__).with_suffix(".json")
+PAGE = ROOT / "docs" / "limits.md"
 JAVAS = Path("/usr/lib/jvm")
 """Where Debian's packages install each Java."""
 VARIABLE = "TWOPHASE_RELEASE"
-"""Names the release that is tried, for tests that need several installations."""
+"""Names the release that is tried, with its Python and Java, for tests that need several
+installations.
+"""
 
 RELEASES: Final = (
     "4.1.4",
+    "4.1.4-python3.13-java21",
     "4.2.0",
     "4.2.0-python3.12",
     "4.2.0-python3.13",
     "4.2.0-java21",
     "4.2.1",
     "4.3.0",
+    "4.3.0-python3.13-java21",
 )
 """The newest release of each supported version, and the one of constraints.txt, which is tried with
-newer Pythons and a newer Java too.
+newer Pythons and a newer Java too; the oldest and the newest version with both.
 """
 
 UPGRADES: Final = (("4.1.4", "4.2.1"), ("4.2.1", "4.3.0"), ("4.1.4", "4.3.0"))
@@ -124,6 +131,21 @@ Ends = Mapping[str, str]
 """How each subject ended: `passed`, `failed` or `skipped`, by its name."""
 
 
+@dataclass(frozen=True)
+class Cell:
+    """The last run of a subject with a release.
+
+    Attributes:
+        end: how it ended.
+        day: on which it began, in UTC: `2026-11-29`.
+        commit: what was tried, with a `+` if files were changed; empty if it was not noted.
+    """
+
+    end: str
+    day: str
+    commit: str = ""
+
+
 class VersionsError(Exception):
     """A release or a subject is not known."""
 
@@ -163,10 +185,10 @@ class Parts:
     @classmethod
     def of(cls, release: str) -> Parts:
         """Read the name of a release."""
-        pyspark, _, other = release.partition("-")
-        if other.startswith("java"):
-            return cls(pyspark, java=other.removeprefix("java"))
-        return cls(pyspark, other or sys.executable)
+        pyspark, *others = release.split("-")
+        javas = [other.removeprefix("java") for other in others if other.startswith("java")]
+        pythons = [other for other in others if other.startswith("python")]
+        return cls(pyspark, *pythons or [sys.executable], *javas)
 
     @property
     def environment(self) -> str:
@@ -200,7 +222,7 @@ def tried(release: str, trials: Sequence[Trial]) -> Ends:
     """
     parts = Parts.of(release)
     environment = {key: value for key, value in os.environ.items() if key != "SPARK_HOME"}
-    environment[VARIABLE] = parts.pyspark
+    environment[VARIABLE] = release
     if parts.java is not None:
         if parts.java_home is None:
             raise UnmadeError(f"there is no Java {parts.java}: name one in JAVA_{parts.java}_HOME")
@@ -260,18 +282,23 @@ def _end(files: Sequence[set[str]]) -> str:
     return "passed" if "passed" in ends else "skipped"
 
 
-def recorded() -> dict[str, Ends]:
-    """Return how the subjects ended in the last run of each release."""
-    return dict(json.loads(RECORD.read_text())) if RECORD.exists() else {}
+def recorded() -> dict[str, dict[str, Cell]]:
+    """Return the last run of each subject with each release that was tried."""
+    known = json.loads(RECORD.read_text()) if RECORD.exists() else {}
+    return {
+        release: {subject: Cell(*text.split()) for subject, text in cells.items()}
+        for release, cells in known.items()
+    }
 
 
-def record(release: str, ends: Ends) -> None:
+def record(release: str, ends: Ends, day: str, commit: str) -> None:
     """Keep how subjects ended with a release, beside what is known of others."""
     known = recorded()
-    known[release] = {**known.get(release, {}), **ends}
+    new = {subject: Cell(end, day, commit) for subject, end in ends.items()}
+    known[release] = known.get(release, {}) | new
     kept = {
         one: {
-            trial.subject: known[one][trial.subject]
+            trial.subject: " ".join(astuple(known[one][trial.subject])).rstrip()
             for trial in TRIALS
             if trial.subject in known[one]
         }
@@ -279,6 +306,22 @@ def record(release: str, ends: Ends) -> None:
         if one in known
     }
     RECORD.write_text(json.dumps(kept, indent=1) + "\n")
+
+
+def tried_commit() -> str:
+    """Return the commit whose files these are, with a `+` if they were changed; empty if this is no
+    repository. What `make versions` writes is no change.
+    """
+    commit, changed = (
+        subprocess.run(
+            ["git", *words], cwd=ROOT, capture_output=True, text=True, check=False
+        ).stdout.strip()
+        for words in (
+            ["rev-parse", "--short=8", "HEAD"],
+            ["status", "--porcelain", "--", ".", f":(exclude){RECORD}", f":(exclude){PAGE}"],
+        )
+    )
+    return f"{commit}+" if commit and changed else commit
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -303,12 +346,13 @@ def main(arguments: Sequence[str]) -> int:
         sys.stdout.write(
             f'== RELEASE={releases[0]} SUBJECT="{trials[0].subject}" repeats this ==\n'
         )
-    failed = []
+    failed, commit = [], tried_commit()
     for release in releases:
         sys.stdout.write(f"== PySpark {release} ==\n")
         sys.stdout.flush()
+        day = datetime.now(UTC).date().isoformat()
         ends = tried(release, trials)
-        record(release, ends)
+        record(release, ends, day, commit)
         failed += [f"{release} ({subject})" for subject, end in ends.items() if end == "failed"]
     sys.stdout.write(f"failed with PySpark: {', '.join(failed) or 'none'}\n")
     return 1 if failed else 0

@@ -38,7 +38,11 @@ _TIMEOUT_S = 400
 _BEFORE_SPARK_NOTES_IT = "C16=kill@4"
 # Here each has one.
 _IN_ITS_ONLY_MICRO_BATCH = "C16=kill@2"
-PAIRS = [pair for pair in UPGRADES if pair[1] == os.environ.get(VARIABLE)]
+_TRIED = os.environ.get(VARIABLE, "")
+_PYSPARK = _TRIED.split("-")[0]
+_OTHERS = _TRIED.removeprefix(_PYSPARK)
+PAIRS = [(older + _OTHERS, newer + _OTHERS) for older, newer in UPGRADES if newer == _PYSPARK]
+"""Both with the Python and the Java that are tried."""
 READABLE = {
     SPARK_S_KAFKA: lambda release: version_in(release) in CONNECTORS,
     OUR_KAFKA: lambda release: LIMITED_READS.is_in(version_in(release)),

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from harness import versions
 from twophase.options.job_options import JobOptions
 from twophase.options.parsing import Options
 from twophase.sinks.delta.options import DeltaOptions
@@ -142,6 +143,30 @@ def test_a_cell_that_is_changed_by_hand_is_found_on_each_page(page: str) -> None
     )
     assert changed.count("by hand |") == text.count("<!-- end -->") > 0
     assert option_tables().filled(changed, page) == text
+
+
+def test_the_table_of_releases_shows_what_is_not_tried_and_the_oldest_runs(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    first, second, third, fourth, *_ = (trial.subject for trial in versions.TRIALS)
+    whole = {trial.subject: versions.Cell("passed", "2026-11-30") for trial in versions.TRIALS}
+    known = {
+        versions.RELEASES[0]: whole
+        | {
+            first: versions.Cell("skipped", "2026-11-09", "0b"),
+            second: versions.Cell("passed", "2026-11-10", "0d"),
+            third: versions.Cell("passed", "2026-11-09", "0a+"),
+            fourth: versions.Cell("passed", "2026-11-09"),
+        },
+        versions.RELEASES[1]: {second: versions.Cell("passed", "2026-12-01")},
+    }
+    monkeypatch.setattr(versions, "recorded", lambda: known)
+    table = option_tables().filled("<!-- versions: tried -->\n<!-- end -->", PAGE)
+    rows = [[cell.strip() for cell in row.split("|")[1:4]] for row in table.splitlines() if row]
+    assert [first, "skipped", "not tried"] in rows
+    assert [second, "passed", "passed"] in rows
+    assert ["the oldest of these runs", "9 November 2026, 0a+, 0b", "1 December 2026"] in rows
+    assert table.count(" - |") == len(versions.RELEASES) - 2
 
 
 def test_a_link_of_a_table_leads_from_the_folder_of_its_page() -> None:
