@@ -139,19 +139,8 @@ class PluginScenario:
         return self.finished(lambda: self.driver(arm, **settings).wait(TIMEOUT_S))
 
     def finished(self, run: Callable[[], Ended]) -> Ended:
-        """Return the end of a run that has written everything.
-
-        With Spark's Kafka source in 4.1 a query ends behind a micro-batch that an earlier run has
-        planned (decision 0078). It is started again, as often as there are queries.
-        """
-        ended = run()
-        for _ in self.jobs:
-            if LIMITED_READS.is_here or _IN_REPORT_ON_LAG not in ended.output:
-                break
-            again = run()
-            ended = replace(again, points=[*ended.points, *again.points])
-        assert ended.code == 0, ended.output
-        return ended
+        """Return the end of a run that has written everything."""
+        return finished(run, len(self.jobs))
 
     def kill_at(self, points: Sequence[str], **settings: Any) -> None:
         """Wait until a query is held at each of the points, then kill the driver and
@@ -198,6 +187,22 @@ class PluginScenario:
         for job in self.jobs:
             verdict = self.verdict(job)
             assert (verdict.duplicated, verdict.foreign) == (0, 0), f"{job}: {verdict}"
+
+
+def finished(run: Callable[[], Ended], queries: int = 1) -> Ended:
+    """Return the end of a run that has written everything.
+
+    With Spark's Kafka source in 4.1 a query ends behind a micro-batch that an earlier run has
+    planned (decision 0078). It is started again, as often as there are queries.
+    """
+    ended = run()
+    for _ in range(queries):
+        if LIMITED_READS.is_here or _IN_REPORT_ON_LAG not in ended.output:
+            break
+        again = run()
+        ended = replace(again, points=[*ended.points, *again.points])
+    assert ended.code == 0, ended.output
+    return ended
 
 
 def _described(sink: dict[str, Any]) -> dict[str, Any]:
