@@ -27,7 +27,9 @@ from integration.plugin.scenario import (
     in_topics,
 )
 from integration.without_spark.targets import Target
-from twophase.errors import ConfigError, RejectedRowsError
+from twophase.errors import ConfigError, PreflightError, RejectedRowsError
+from twophase.spark.plan import shuffles
+from twophase.spark_versions import LIMITED_READS
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("plugin")
@@ -37,6 +39,8 @@ UNDECIDED = ("C05",)
 DECIDED = ("C11",)
 # Each holds the first query that gets there: three in checkpoint 0, the last in checkpoint 1.
 HELD = {"C05": 1, "C14": 1, "C16": 1, "C11": 2}
+
+OFF_BY_DEFAULT = pytest.mark.skipif(LIMITED_READS.is_here, reason="Spark 4.2 has it on by default")
 
 
 @pytest.fixture
@@ -143,6 +147,22 @@ def test_what_the_server_refuses_is_a_named_error_in_the_client(
     assert ended.code == error.exit_code, ended.output
     assert f"{error.__name__}: " in ended.output
     assert said in ended.output
+
+
+@pytest.mark.parametrize("value", ["false", pytest.param(None, marks=OFF_BY_DEFAULT)])
+def test_a_query_is_refused_where_a_shuffle_could_mix_rows_and_runs_with_the_setting_it_asks_for(
+    scenario: ConnectScenario, server: ConnectServer, value: str | None
+) -> None:
+    """The server has the setting; the session changes it."""
+    scenario.produce(BATCH)
+    ended = scenario.client(server, conf={shuffles.FULL_RETRY: value}).wait(TIMEOUT_S)
+    assert ended.code == PreflightError.exit_code, ended.output
+    assert f'Next: set spark.conf.set("{shuffles.FULL_RETRY}", True)' in ended.output
+    scenario.no_row_is_duplicated()
+    assert scenario.newest_decided() == [-1]
+    as_told = {shuffles.FULL_RETRY: True}
+    scenario.finished(lambda: scenario.client(server, conf=as_told).wait(TIMEOUT_S))
+    scenario.verify()
 
 
 def test_write_stream_is_refused_and_names_the_form_that_the_other_tests_use(

@@ -11,12 +11,16 @@ from typing import Any
 
 import yaml
 
-from harness.nemesis import DriverProcess
+from harness.nemesis import DriverProcess, held_at
 from integration.mysql.driver import connector_conf
 from integration.pipelines import driver as program
-from integration.plugin.scenario import PluginScenario
+from integration.plugin.scenario import TIMEOUT_S, PluginScenario
 from twophase.spark.plan import shuffles
 
+BATCH = 400
+_UNDECIDED, _DECIDED = ("C05",), ("C11",)
+POINTS = (*_UNDECIDED, *_DECIDED)
+"""For `kill_each_flow`, which needs as many flows."""
 _OF_THE_APPLICATION = {"spark.ui.enabled": "false", "spark.log.level": "ERROR"}
 """Settings that no session may change, as a specification does."""
 
@@ -45,6 +49,20 @@ class PipelineScenario(PluginScenario):
         words = ["--remote", given["master"], "run", "--spec", str(spec), *arguments]
         of_application = _OF_THE_APPLICATION | connector_conf()
         return PipelineRun({"arguments": words, "conf": of_application}, self.scratch, arm)
+
+    def kill_each_flow(self) -> None:
+        """A run dies while each flow is held at another point, and the next one has each record of
+        two micro-batches of `BATCH` once.
+        """
+        self.produce(2 * BATCH)
+        # A writer is held in checkpoint 0, a driver in checkpoint 1.
+        arm = f"{held_at(_UNDECIDED)},{held_at(_DECIDED, 2)}"
+        killed = self.driver(arm, master="local[4]").kill_when_at(POINTS, TIMEOUT_S)
+        assert {*killed.points} == {*POINTS}
+        self.no_row_is_duplicated()
+        assert self.newest_decided() == [-1] * len(_UNDECIDED) + [1] * len(_DECIDED)
+        self.finish()
+        self.verify()
 
     def specify(self, settings: dict[str, Any], conf: dict[str, str]) -> Path:
         """Write the pipeline's specification, beside a copy of its definitions."""

@@ -10,25 +10,21 @@ from pathlib import Path
 import pytest
 
 from harness.iceberg_places import SqlitePlace
-from harness.nemesis import held_at
 from harness.selection import representatives
-from integration.pipelines.scenario import PipelineScenario
+from integration.pipelines.scenario import BATCH, POINTS, PipelineScenario
 from integration.plugin.scenario import TIMEOUT_S, Made, in_files, in_mysql
 from integration.without_spark.targets import IcebergTarget, KafkaTarget, Target
+from twophase.spark.plan import shuffles
 from twophase.testing.services import KafkaService, MySqlService
 
 pytestmark = pytest.mark.part("plugin")
 
-BATCH = 400
-UNDECIDED = ("C05",)
-DECIDED = ("C11",)
 SINKS: dict[str, Callable[[KafkaService, MySqlService], Made[Target]]] = {
     "mysql": lambda _, mysql: in_mysql(mysql),
     "file": lambda _, __: in_files,
     "kafka": lambda kafka, _: lambda job, __: KafkaTarget(kafka.bootstrap_servers, job),
     "iceberg": lambda _, __: lambda ___, folder: IcebergTarget(SqlitePlace(folder / "lake")),
 }
-POINTS = (*UNDECIDED, *DECIDED)
 
 
 @pytest.fixture(params=representatives(SINKS, {"mysql"}))
@@ -43,15 +39,7 @@ def scenario(
 def test_every_flow_is_killed_at_another_point_and_has_every_record_once(
     scenario: PipelineScenario,
 ) -> None:
-    scenario.produce(2 * BATCH)
-    # A writer is held in checkpoint 0, a driver in checkpoint 1.
-    arm = f"{held_at(UNDECIDED)},{held_at(DECIDED, 2)}"
-    killed = scenario.driver(arm, master="local[4]").kill_when_at(POINTS, TIMEOUT_S)
-    assert {*killed.points} == {*POINTS}
-    scenario.no_row_is_duplicated()
-    assert scenario.newest_decided() == [-1] * len(UNDECIDED) + [1] * len(DECIDED)
-    scenario.finish()
-    scenario.verify()
+    scenario.kill_each_flow()
 
 
 @pytest.fixture
@@ -97,6 +85,19 @@ def test_a_full_refresh_writes_nothing_and_what_the_page_says_to_do_then_works(
     pipeline.finish()
     verdict = pipeline.verdict(job)
     assert (verdict.exact, verdict.produced) == (True, 2 * BATCH), verdict
+
+
+@pytest.mark.proof
+def test_a_flow_is_refused_where_a_shuffle_could_mix_rows_and_runs_with_the_setting_it_asks_for(
+    pipeline: PipelineScenario,
+) -> None:
+    ended = pipeline.driver(conf={shuffles.FULL_RETRY: "false"}).wait(TIMEOUT_S)
+    assert ended.code == 1
+    assert f"PreflightError: Job '{pipeline.jobs[0]}'" in ended.output
+    assert f"{shuffles.FULL_RETRY} is not true" in ended.output
+    pipeline.no_row_is_duplicated()
+    pipeline.finish(conf={shuffles.FULL_RETRY: "true"})
+    pipeline.verify()
 
 
 @pytest.mark.proof

@@ -4,7 +4,8 @@ own by `writeStream.format`.
     python -m integration.plugin.driver '{"servers": ..., "topic": ..., "location": ...,
         "jobs": {"one": {...}}}'
 
-With `remote` the queries run on that server of Spark Connect, and this process is its client. When
+With `remote` the queries run on that server of Spark Connect, and this process is its client, whose
+session has the settings of `conf` beside the server's; null takes one back to Spark's default. When
 the server was killed and another one is there, it goes on with that. The format `write_stream` asks
 for the other form, which is refused there.
 
@@ -124,6 +125,8 @@ def run_on_a_server(settings: dict[str, Any]) -> int:
     """
     while True:
         spark = SparkSession.builder.remote(settings["remote"]).getOrCreate()
+        for key, value in settings.get("conf", {}).items():
+            spark.conf.unset(key) if value is None else spark.conf.set(key, value)
         twophase.register(spark)
         try:
             return run(spark, settings)
