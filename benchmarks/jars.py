@@ -3,8 +3,8 @@ Iceberg's runtime for Spark.
 
 The connector of Spark 4.2.0 depends on a token provider of its own version, which Maven Central
 does not have: the one of 4.1.0-preview1 is used instead. Not every release of Spark has a connector
-there: one of the same version is taken. Spark gets them by `spark.jars`, so that its own Ivy has
-nothing to resolve.
+there: one of the same version is taken, and for 4.3, which has none, that of 4.2. Spark gets them
+by `spark.jars`, so that its own Ivy has nothing to resolve.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ from twophase.spark_versions import SPARK, Version
 from twophase.testing.services.maven import Coordinate, fetch_jars
 from twophase.testing.services.pins import ICEBERG_VERSION
 
-CONNECTORS = {(4, 1): "4.1.1", (4, 2): "4.2.0"}
+CONNECTORS = {(4, 1): "4.1.1", (4, 2): "4.2.0", (4, 3): "4.2.0"}
 """The release of the connector for each version of PySpark that has one."""
 _COORDINATES = (
     Coordinate(
