@@ -29,6 +29,7 @@ from twophase.testing.parent_death import die_with_parent
 from twophase.testing.services.spark_start import spark_environment
 
 NUMBERS = 25
+STATE_FORMAT = "spark.sql.streaming.stateStore.checkpointFormatVersion"
 FILES, SPARK_S_KAFKA, OUR_KAFKA = "json", "kafka", "twophase-kafka"
 """The formats to read from."""
 
@@ -48,6 +49,7 @@ def main(settings: dict[str, Any]) -> int:
     be_the_driver()
     die_with_parent()
     spark = session("local[2]")
+    spark.conf.set(STATE_FORMAT, settings["state_format"])
     try:
         for name in PLANS:
             run(spark, name, settings)

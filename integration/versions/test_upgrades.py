@@ -55,10 +55,11 @@ class Jobs:
 
     Args:
         root: an empty folder.
+        state_format: of Spark's state; its commit log has that version.
     """
 
-    def __init__(self, root: Path) -> None:
-        self.root = root
+    def __init__(self, root: Path, state_format: int = 1) -> None:
+        self.root, self.state_format = root, state_format
         self.added = 0
         self.options = {"restart.strategy": "none"}
 
@@ -92,7 +93,12 @@ class Jobs:
                 own = spark_environment(conf)
                 return {key: value for key, value in os.environ.items() if key not in own}
 
-        settings = {"root": str(self.root), "source": self.source(), "options": self.options}
+        settings = {
+            "root": str(self.root),
+            "source": self.source(),
+            "options": self.options,
+            "state_format": str(self.state_format),
+        }
         return Driver(settings, self.root / "runs", arm)
 
     def kill(self, release: str, arm: str) -> None:
@@ -106,6 +112,12 @@ class Jobs:
         ended = self.driver(release).wait(_TIMEOUT_S)
         assert ended.code == 0, ended.output
         assert self.rows() == self.expected(), release
+        assert self.commit_logs() == {f"v{self.state_format}"}, release
+
+    def commit_logs(self) -> set[str]:
+        """Return the versions of all files of Spark's commit logs."""
+        commits = (self.root / "jobs").glob("*/spark/*/commits/[0-9]*")
+        return {path.read_text().partition("\n")[0] for path in commits}
 
     def rows(self) -> dict[str, list[int]]:
         return {
@@ -156,11 +168,12 @@ class KafkaJobs(Jobs):
         self._topics.send(self._topic, [str(number).encode() for number in numbers])
 
 
+@pytest.mark.parametrize("state_format", [1, 2])
 @pytest.mark.parametrize(("older", "newer"), PAIRS)
 def test_a_job_goes_on_under_another_version_and_back_again(
-    tmp_path: Path, older: str, newer: str
+    tmp_path: Path, older: str, newer: str, state_format: int
 ) -> None:
-    jobs = Jobs(tmp_path)
+    jobs = Jobs(tmp_path, state_format)
     jobs.add()
     jobs.add()
     jobs.kill(older, _BEFORE_SPARK_NOTES_IT)

@@ -136,7 +136,10 @@ EXPECTED: dict[str, list[int]] = {
 }
 
 
-@pytest.mark.parametrize("plan", representatives(PLANS, {"transformWithState, changelog"}))
+@pytest.mark.parametrize(
+    "plan",
+    representatives(PLANS, {"transformWithState, changelog", "windows, versions by id"}),
+)
 def test_a_job_goes_on_from_a_savepoint_that_was_moved_as_if_it_had_never_stopped(
     moved: Moved, plan: str
 ) -> None:
