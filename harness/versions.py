@@ -90,7 +90,7 @@ TRIALS: Final = (
     Trial("a job: restarts, retries, stops", ("tests/spark/job/test_job.py",)),
     Trial("the plugin form", ("tests/spark/plugin/test_plugin_spark.py",)),
     Trial("the plugin form over Spark Connect", ("integration/connect/test_short.py",)),
-    Trial("declarative pipelines, killed", ("integration/pipelines/test_pipelines.py",)),
+    Trial("declarative pipelines into MySQL, killed", ("integration/pipelines/test_pipelines.py",)),
     Trial("keyed state of functions", ("tests/functions/test_keyed_state_spark.py",)),
     Trial("savepoints", ("tests/operations/savepoint/test_savepoint_spark.py",)),
     Trial("rescaling a savepoint", ("tests/operations/savepoint/test_rescale_spark.py",)),

@@ -30,12 +30,10 @@ PAGES = sorted(
 )
 TESTS = ("tests", "integration", "verification")
 PYTHON = README.partition("```python\n")[2].partition("```")[0]
-PYTHON_OF_SPARK_4_1 = (
-    (ROOT / "docs" / "kafka.md")
-    .read_text()
-    .partition("## Spark's own Kafka source")[2]
-    .partition("```python\n")[2]
-    .partition("```")[0]
+OF_SPARK_4_1 = (ROOT / "docs" / "kafka.md").read_text().partition("### With PySpark 4.1")[2]
+PYTHON_OF_SPARK_4_1, YAML_OF_SPARK_4_1 = (
+    OF_SPARK_4_1.partition(f"```{language}\n")[2].partition("```")[0]
+    for language in ("python", "yaml")
 )
 YAML = (ROOT / "docs" / "tutorial.md").read_text().partition("```yaml\n")[2].partition("```")[0]
 # The addresses that the job file of the tutorial has a word for: the program takes them
@@ -115,6 +113,45 @@ def test_the_job_file_is_valid_and_says_the_same_as_the_python(tmp_path: Path) -
     assert source.fields == ast.literal_eval(schema.args[0])
     options = options_of_the_quick_start()
     assert {**source.options, **job.options} == options
+
+
+def test_the_job_file_for_spark_4_1_is_that_of_the_tutorial_with_another_source(
+    tmp_path: Path,
+) -> None:
+    path = tmp_path / "job.yaml"
+    path.write_text(YAML)
+    ours = load_job_file(path, {})
+    path.write_text(YAML_OF_SPARK_4_1)
+    spark_s = load_job_file(path, {})
+    for part in ("name", "sinks", "options", "trigger"):
+        assert getattr(ours, part) == getattr(spark_s, part)
+    [source], [other] = ours.sources.values(), spark_s.sources.values()
+    assert other.format == "kafka"
+    assert {*other.options.items()} ^ {*source.options.items()} == {
+        ("value.format", "json"),
+        ("startingOffsets", "earliest"),
+    }
+    assert f'"{spark_s.spark.conf["spark.jars.packages"]}"' in PYTHON_OF_SPARK_4_1
+
+
+READS_BY_OURS = re.compile(
+    r'^ *format: twophase-kafka|readStream\.format\("twophase-kafka', re.MULTILINE
+)
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if READS_BY_OURS.search(page.read_text())],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_each_page_that_reads_by_twophase_kafka_leads_to_what_to_do_with_spark_4_1(
+    page: Path,
+) -> None:
+    assert {
+        (page.parent / name).resolve() if name else page
+        for name, _, anchor in (target.partition("#") for target in targets(page))
+        if anchor == "with-pyspark-41"
+    } == {ROOT / "docs" / "kafka.md"}
 
 
 def targets(page: Path) -> list[str]:

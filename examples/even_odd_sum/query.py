@@ -1,4 +1,7 @@
-"""The query of both runs: two keyed sums, even and odd, in Spark's keyed state."""
+"""The query of both runs: two keyed sums, even and odd, in Spark's keyed state.
+
+It reads by `twophase-kafka`, which needs PySpark 4.2 or newer.
+"""
 
 from __future__ import annotations
 

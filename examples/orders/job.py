@@ -1,5 +1,5 @@
 """The job of the demo, as a user writes it: orders from Kafka into MySQL, Delta and Hive, in one
-checkpoint, exactly once.
+checkpoint, exactly once. It reads by `twophase-kafka`, which needs PySpark 4.2 or newer.
 
 Started by `demo`.
 """

@@ -1,4 +1,8 @@
-"""The definitions of the pipeline: a sink, and the flow that writes to it."""
+"""The definitions of the pipeline: a sink, and the flow that writes to it.
+
+It reads by `twophase-kafka`, which needs PySpark 4.2 or newer: docs/kafka.md has what to do with
+4.1.
+"""
 
 from pyspark import pipelines as dp
 from pyspark.sql import DataFrame, SparkSession

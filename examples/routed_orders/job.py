@@ -4,7 +4,8 @@ again when there are more orders.
 
     python -m examples.routed_orders.job BROKERS FOLDER
 
-The topics `orders`, `orders-eu`, `orders-us` and `orders-elsewhere` exist.
+The topics `orders`, `orders-eu`, `orders-us` and `orders-elsewhere` exist. It reads by
+`twophase-kafka`, which needs PySpark 4.2 or newer.
 """
 
 import sys

@@ -1,5 +1,5 @@
-"""The quick start of README.md, what docs/kafka.md has in its place with PySpark 4.1, and the job
-file of docs/tutorial.md, run as they stand: only addresses and folders are put in.
+"""The quick start of README.md, the job file of docs/tutorial.md, and what docs/kafka.md has in
+their place with PySpark 4.1, run as they stand: only addresses and folders are put in.
 """
 
 from __future__ import annotations
@@ -165,16 +165,35 @@ def echo(page: str) -> str:
     return str(line)
 
 
-@READS_ITSELF
+def with_spark_s_source(language: str) -> str:
+    """The program or the job file of the page on Kafka.
+
+    With PySpark 4.1 it is as it stands; another version has another connector.
+    """
+    text = block(KAFKA.partition("### With PySpark 4.1")[2], language)
+    return put_in(text, {f'{CONNECTORS[4, 1]}"': f'{CONNECTORS[SPARK]}"'})
+
+
+BY_SPARK = pytest.mark.skipif(SPARK not in CONNECTORS, reason="no connector is known")
+
+
+@pytest.mark.parametrize(
+    "by_spark",
+    [
+        pytest.param(False, id="as it stands", marks=READS_ITSELF),
+        pytest.param(True, id="with Spark's source", marks=[BY_SPARK, pytest.mark.proof]),
+    ],
+)
 def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(
-    up: Up, tmp_path: Path
+    up: Up, tmp_path: Path, by_spark: bool
 ) -> None:
     places = {
         "broker:9092": up.shown("kafka.bootstrap.servers"),
         "mysql://app@db/shop": up.shown("url"),
         "/tmp/orders-job": str(tmp_path / "chk"),
     }
-    (tmp_path / "job.yaml").write_text(put_in(block(TUTORIAL, "yaml"), places))
+    text = with_spark_s_source("yaml") if by_spark else block(TUTORIAL, "yaml")
+    (tmp_path / "job.yaml").write_text(put_in(text, places))
     up.shell(echo(TUTORIAL), tmp_path)
     reported = up.shell(
         "python -m twophase.cli run --available-now --progress plain job.yaml", tmp_path
@@ -183,36 +202,22 @@ def test_the_job_file_with_nothing_but_the_servers_that_the_page_starts(
     assert the_rows(up, tmp_path) == [["1", "ann", "9.5"]]
 
 
-def with_spark_s_source() -> tuple[str, dict[str, str]]:
-    """The program of the page on Kafka, and what it is started with.
-
-    With PySpark 4.1 it is as it stands; another version has another connector. Spark fetches it
-    as it does for a user, into a folder that later runs find.
-    """
-    program = block(KAFKA.partition("## Spark's own Kafka source")[2], "python")
-    connector = {f'{CONNECTORS[4, 1]}"': f'{CONNECTORS[SPARK]}"'}
-    fetched = {"spark.jars.ivy": str(cache_root() / "ivy-of-the-quick-start")}
-    return put_in(program, connector), spark_environment(fetched)
-
-
 @pytest.mark.proof
 @pytest.mark.parametrize(
     "by_spark",
     [
         pytest.param(False, id="as it stands", marks=READS_ITSELF),
-        pytest.param(
-            True,
-            id="with Spark's source",
-            marks=pytest.mark.skipif(SPARK not in CONNECTORS, reason="no connector is known"),
-        ),
+        pytest.param(True, id="with Spark's source", marks=BY_SPARK),
     ],
 )
 def test_the_python_with_nothing_but_the_servers_that_the_page_starts(
     up: Up, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, by_spark: bool
 ) -> None:
-    program, environment = with_spark_s_source() if by_spark else (block(README, "python"), {})
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
+    if by_spark:  # Spark fetches as it does for a user, into a folder that later runs find
+        fetched = {"spark.jars.ivy": str(cache_root() / "ivy-of-the-quick-start")}
+        for name, value in spark_environment(fetched).items():
+            monkeypatch.setenv(name, value)
+    program = with_spark_s_source("python") if by_spark else block(README, "python")
     places = {"/tmp/orders-job": str(tmp_path / "chk")}
     (tmp_path / "job.py").write_text(put_in(program, places))
     up.shell(echo(README), tmp_path)

@@ -175,6 +175,7 @@ def test_of_all_subjects_only_the_chosen_ones_are_run(
     assert ran == [("4.1.4", ["savepoints"]), ("4.3.0", [trial.subject for trial in TRIALS])]
 
 
+@pytest.mark.skipif(versions.VARIABLE in os.environ, reason="make versions makes the record")
 def test_no_subject_has_failed_with_any_release_in_its_last_run() -> None:
     """Of those that were tried; the page shows the others as not tried."""
     tried = recorded()

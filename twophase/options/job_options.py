@@ -201,7 +201,7 @@ class JobOptions(Options):
         alias="state.allow_changed_plan",
         description="continue, with a warning, although the plan now keeps state of other "
         "expressions: set it if they mean the same or the state fits them; otherwise such a plan "
-        "is refused",
+        "is refused. The first start under another release of PySpark compares nothing",
     )
     restore_path: str | None = Field(
         default=None,
