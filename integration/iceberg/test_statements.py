@@ -4,7 +4,9 @@ given: the table's name and a snapshot are filled in where the message has dots.
 
 from __future__ import annotations
 
+import os
 import re
+from datetime import date, timedelta
 from pathlib import Path
 
 import pytest
@@ -12,6 +14,7 @@ import pytest
 from harness.iceberg_harness import IcebergHarness
 from harness.iceberg_places import RestPlace
 from harness.nemesis import DriverProcess
+from harness.savepoint_world import killed
 from tests.sinks.iceberg.others import FIELDS, change, commit, ids_of, roll_back, rows
 from tests.sinks.iceberg.test_branches import AUDIT, drop, head
 from twophase.contract.committable import Committable
@@ -99,3 +102,31 @@ def test_the_statement_that_a_refusal_gives_lets_the_job_go_on(
     assert main.commit([CommitRequest(on_main)]) == [Committed()]
     assert ids_of(dropped) == ids_of(rolled_back) == [0, 1, 2]
     main.check_rewind({LINEAGE: 0})
+
+
+@pytest.mark.proof
+def test_a_clean_up_takes_nothing_that_a_commit_needs(
+    rest_server: IcebergRestService, warehouses: Path, tmp_path: Path
+) -> None:
+    """One piece waits, and the commit of the other has died; both are older than the clean-up."""
+    waiting, died = (
+        IcebergHarness(RestPlace(rest_server.uri, warehouses / "rest"), FIELDS) for _ in range(2)
+    )
+    pieces = {harness: staged(harness)[1] for harness in (waiting, died)}
+    assert killed("D01", lambda: died.opened().commit([CommitRequest(pieces[died])]))
+    moved = {*died.data_files()}
+    for harness in pieces:
+        for file in harness.folder.rglob("*"):
+            os.utime(file, (0, 0))
+    clean_up = "CALL system.remove_orphan_files(table => '{}', older_than => TIMESTAMP '{}')"
+    statements = [
+        clean_up.format(harness.place.table, date.today() - timedelta(days=3)) for harness in pieces
+    ]
+    settings = {"catalog_uri": rest_server.uri, "statements": statements}
+    ended = Shell(settings, tmp_path / "runs").wait(_TIMEOUT_S)
+    assert ended.code == 0, ended.output
+
+    assert moved - {*died.data_files()}, "it has taken the moved file"
+    for harness, piece in pieces.items():
+        assert harness.opened().commit([CommitRequest(piece)]) == [Committed()]
+        assert ids_of(harness) == [0, 1, 2]

@@ -6,7 +6,6 @@ noted in the staging area.
 from __future__ import annotations
 
 import errno
-import os
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -18,7 +17,7 @@ from twophase.errors import StopJobError, TargetChangedError
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
 from twophase.sinks.common.lake.committer import LakeCommitter, StagedPiece, altered
-from twophase.sinks.common.lake.table import HIDDEN, is_moved
+from twophase.sinks.common.lake.table import HIDDEN, MOVED, is_moved
 from twophase.sinks.common.staging.disk import opened_folder, rename_new, sync
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.staging_area import DONE, STAGED
@@ -109,7 +108,6 @@ class Committer(LakeCommitter[Look, Manifest]):
         folders = {
             self._final(piece, file).parent for piece in pieces for file in piece.manifest.files
         }
-        self._touch(pieces)
         for folder in folders:
             self._make(folder)
         self._move(pieces)
@@ -126,13 +124,6 @@ class Committer(LakeCommitter[Look, Manifest]):
         )
         failpoint("D02")
         self._made.update(piece.name for piece in pieces)
-
-    def _touch(self, pieces: Sequence[Piece]) -> None:
-        """Make files young: Paimon's clean-up deletes old ones that no snapshot names."""
-        for piece in pieces:
-            for file in piece.manifest.files:
-                source = piece.folder / str(file.number)
-                os.utime(source if source.exists() else self._final(piece, file))
 
     def _make(self, folder: Path) -> None:
         names = folder.relative_to(self._table.location).parts
@@ -173,6 +164,8 @@ class Committer(LakeCommitter[Look, Manifest]):
         failpoint("F04")
         for name in names:
             staged, done = stage / STAGED / str(name), stage / DONE / str(name)
+            for kept in staged.glob(f"*{MOVED}"):
+                kept.unlink(missing_ok=True)
             if staged.exists() and not done.exists():
                 rename_new(staged, done)
         sync(stage / DONE, stage / STAGED)

@@ -3,11 +3,13 @@
     1. for each piece       proven: committed; or its manifest, or nothing: lost
        the others           it is this table, with the proof of the predecessor, and it has what was
                             committed before; without that nothing is moved
-    2. move the files       from the staging area into the table's folder, where nothing names them
+    2. move the files       from the staging area into the table's folder, where nothing names them:
+                            they are as young as the commit, and the staging area keeps a link to
+                            each, as clean-ups of others delete old files that nothing names
     3. one commit           metadata that names them, and their proof; it fails if somebody else has
                             committed since 1
     4. read it back         OK is not believed
-    5. finish               take the pieces out of `staged`
+    5. finish               take the pieces out of `staged`, and what they keep
 
 A commit that somebody was faster than is tried again from 1. One whose outcome is unknown is left
 to the next call, which finds the proof or does all of it again.
@@ -15,7 +17,9 @@ to the next call, which finds the proof or does all of it again.
 
 from __future__ import annotations
 
+import errno
 import hashlib
+import os
 from abc import ABC, abstractmethod
 from collections.abc import Hashable, Sequence
 from contextlib import suppress
@@ -35,14 +39,16 @@ from twophase.errors import StopJobError
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import DamagedRecordError
 from twophase.sinks.common.lake.errors import brief
-from twophase.sinks.common.lake.table import LakeTable, LookT, ManifestT, is_moved
+from twophase.sinks.common.lake.table import LakeTable, LookT, ManifestT, is_moved, kept_link
 from twophase.sinks.common.staging.aborted import restage
-from twophase.sinks.common.staging.disk import digest, rename_new
+from twophase.sinks.common.staging.disk import digest, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.staging_area import STAGED
 
 _TRIES = 10
+_NO_LINKS = (errno.EPERM, errno.EOPNOTSUPP, errno.ENOSYS)
+"""What a file system without hard links says."""
 
 
 @dataclass(frozen=True)
@@ -212,22 +218,29 @@ class LakeCommitter(ABC, Generic[LookT, ManifestT]):
         self._check_whole(committable, look)
 
     def _missing(self, piece: StagedPiece[ManifestT]) -> Lost | None:
-        """Return the first file of a piece that is missing or truncated."""
+        """Return the first file of a piece that is missing, truncated or changed."""
         for file in piece.manifest.files:
             source, final = piece.folder / str(file.number), self._final(piece, file)
-            size = _size(source)
-            size = _size(final) if size is None else size
-            if size is None:
+            kept = kept_link(piece.folder, file.number)
+            ways = (source, kept, final)  # the way of a file that another driver moves meanwhile
+            found = next((path for path in ways if _size(path) is not None), None)
+            if found is None:
                 return Lost(f"{source} is gone, and {final.name} is not in {final.parent}")
-            if size != file.size:
-                return Lost(
-                    f"{source} or {final.name} has {size} bytes, not the {file.size} that were "
-                    "pre-committed"
-                )
+            if (size := _size(found)) != file.size:
+                return Lost(f"{found} has {size} bytes, not the {file.size} that were pre-committed")
+            if found == kept and not final.exists() and digest(kept) != file.sha256:
+                return Lost(f"{final} is gone, and {kept}, which was the same file, was changed")
         return None
 
     def _move(self, pieces: Sequence[StagedPiece[ManifestT]]) -> None:
         """Step 2. The folders exist, and are synced by the caller."""
+        for piece in pieces:
+            for file in piece.manifest.files:
+                source = piece.folder / str(file.number)
+                with suppress(FileNotFoundError):  # an earlier commit has done so
+                    source.replace(kept_link(piece.folder, file.number))
+                    source.unlink(missing_ok=True)  # it stays if it is the same file, moved back
+        sync(*(piece.folder for piece in pieces))  # it is moved, before the table has any of it
         for count, piece in enumerate(pieces):
             if count:
                 failpoint("C13")
@@ -235,17 +248,19 @@ class LakeCommitter(ABC, Generic[LookT, ManifestT]):
                 self._move_file(piece, file)
 
     def _move_file(self, piece: StagedPiece[ManifestT], file: Any) -> None:
-        source, final = piece.folder / str(file.number), self._final(piece, file)
+        kept, final = kept_link(piece.folder, file.number), self._final(piece, file)
         if not final.exists():
+            os.utime(kept)
             with suppress(FileExistsError):  # another driver was faster
-                rename_new(source, final)
+                _link(kept, final)
                 return
-        if source.exists() or digest(final) != file.sha256:
+        if digest(final) != file.sha256:
             raise StopJobError(
                 f"{final} is not the file that was pre-committed, and is not overwritten. "
                 "Someone else created or changed it.",
                 remedy="find out who; move that file away, then start the job again.",
             )
+        os.utime(final)
 
     def _final(self, piece: StagedPiece[ManifestT], file: Any) -> Path:
         return self._lake.final_path(piece.manifest, file)
@@ -284,6 +299,16 @@ def _read_manifest(stage: Path, name: PieceName) -> bytes | None:
             return manifest.read_bytes()
         is_hidden = restage(stage, name)
     return manifest.read_bytes() if manifest.exists() else None  # staged again in between
+
+
+def _link(kept: Path, final: Path) -> None:
+    """Give a file its final name too; where the file system has no links, that name alone."""
+    try:
+        final.hardlink_to(kept)
+    except OSError as error:
+        if error.errno not in _NO_LINKS:
+            raise
+        rename_new(kept, final)
 
 
 def _size(path: Path) -> int | None:

@@ -21,6 +21,9 @@ ManifestT = TypeVar("ManifestT", bound=PieceManifest)
 HIDDEN = "_twophase"
 """The folder in a table's that holds the staging areas of its jobs and sinks, by the table's id."""
 
+MOVED = "~moved"
+"""The suffix of a file that a commit has linked to its final name, in the folder of its piece."""
+
 
 class LakeTable(ABC, Generic[LookT, ManifestT]):
     """One table of one job and sink.
@@ -89,3 +92,8 @@ def create_area(area: StagingArea) -> None:
 def is_moved(manifest: PieceManifest, folder: Path) -> bool:
     """Return whether a commit has taken a file of a piece out of its folder."""
     return any(not (folder / str(file.number)).exists() for file in manifest.files)
+
+
+def kept_link(folder: Path, number: int) -> Path:
+    """Return the name that a moved file keeps in the folder of its piece, until the commit ends."""
+    return folder / f"{number}{MOVED}"

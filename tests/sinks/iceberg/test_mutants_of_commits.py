@@ -53,6 +53,11 @@ few = test_merged_manifests.test_what_stays_few_is_not_what_tells_what_is_commit
 no_longer = W.test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name
 
 
+def young(is_moved: bool) -> Test:
+    test = protocol.test_a_file_is_as_young_as_its_commit
+    return lambda given: test((of := given.harness()), of.opened(), given.patch, is_moved)
+
+
 def not_seen(difference: str, old: str, new: str, test: Test, red: str = MISSING) -> Mutant:
     return Mutant(difference, layout.differences, old, new, test, red)
 
@@ -209,7 +214,7 @@ COMMIT = [
     Mutant(
         "a file has the size that was pre-committed",
         Committer._missing,
-        "if size != file.size:",
+        "if (size := _size(found)) != file.size:",
         "if False:",
         with_sink(
             protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
@@ -221,8 +226,8 @@ COMMIT = [
     Mutant(
         "a file that is gone is missed",
         Committer._missing,
-        "if size is None:\n                return",
-        "if size is None:\n                continue\n                return",
+        "if found is None:\n                return",
+        "if found is None:\n                continue\n                return",
         with_sink(
             protocol.test_a_piece_that_somebody_has_damaged_is_lost_by_name_and_none_of_it_is_committed,
             damaged_pieces.drop_file,
@@ -233,13 +238,37 @@ COMMIT = [
     Mutant(
         "a file of another is not taken for ours",
         Committer._move_file,
-        "if source.exists() or digest(final) != file.sha256:",
+        "if digest(final) != file.sha256:",
         "if False:",
         with_sink(
             protocol.test_a_file_of_another_in_its_place_is_not_overwritten_and_moved_away_it_commits,
             True,
         ),
         MISSING,
+    ),
+    Mutant(
+        "files are young when they are moved",
+        Committer._move_file,
+        "            os.utime(kept)\n",
+        "",
+        young(False),
+        "assert",
+    ),
+    Mutant(
+        "and once more after a commit that died",
+        Committer._move_file,
+        "        os.utime(final)\n",
+        "",
+        young(True),
+        "assert",
+    ),
+    Mutant(
+        "a file that was taken away is committed as it was written",
+        Committer._missing,
+        "if found == kept and not final.exists() and digest(kept) != file.sha256:",
+        "if False:",
+        with_sink(protocol.test_what_was_changed_before_a_clean_up_took_it_is_lost_by_name),
+        "Committed",
     ),
     Mutant(
         "a lost piece is kept for the operator",

@@ -4,6 +4,7 @@ somebody with a shell can make.
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import json
 import os
@@ -242,6 +243,73 @@ def final_path(harness: IcebergHarness, piece: Committable, is_moved: bool) -> P
     assert killed("D01", dies)
     [name] = harness.data_files()
     return folder / name
+
+
+@pytest.mark.parametrize("is_moved", [False, True], ids=["", "after a commit that died"])
+def test_a_file_is_as_young_as_its_commit(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch, is_moved: bool
+) -> None:
+    """Iceberg's clean-up deletes files older than three days that no snapshot names."""
+    piece = harness.write(sink, rows(1))
+    final = final_path(harness, piece, is_moved)
+    waiting = final if is_moved else staged_piece(harness) / "0"
+    os.utime(waiting, (0, 0))
+    ages = list[float]()
+    before_the_swap(monkeypatch, lambda: ages.append(final.stat().st_mtime))
+    assert committed(rival_of(harness), piece) == [Committed()]
+    assert ages > [0]
+
+
+def test_what_a_clean_up_takes_after_a_commit_that_died_is_committed_all_the_same(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    piece = harness.write(sink, rows(0, 1))
+    final_path(harness, piece, True).unlink()
+    assert committed(rival_of(harness), piece) == [Committed()]
+    assert ids_of(harness) == [0, 1]
+    assert harness.staged() == []
+
+
+def test_a_clean_up_that_has_listed_a_file_before_the_next_start_commits_it_is_not_noticed(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    piece = harness.write(sink, rows(0))
+    listed = final_path(harness, piece, True)
+    assert committed(rival_of(harness), piece) == [Committed()]
+    listed.unlink()
+    [outcome] = committed(rival_of(harness), piece)
+    assert isinstance(outcome, AlreadyCommitted)
+    with pytest.raises(FileNotFoundError):
+        ids_of(harness)
+
+
+def test_what_was_changed_before_a_clean_up_took_it_is_lost_by_name(
+    harness: IcebergHarness, sink: OpenIcebergSink
+) -> None:
+    """It is one file of two names."""
+    piece = harness.write(sink, rows(0))
+    final = final_path(harness, piece, True)
+    data = final.read_bytes()
+    final.write_bytes(bytes([data[0] ^ 1]) + data[1:])
+    final.unlink()
+    [outcome] = committed(rival_of(harness), piece)
+    assert isinstance(outcome, Lost)
+    assert "which was the same file, was changed" in outcome.evidence
+    assert ids_of(harness) == []
+
+
+def test_without_hard_links_a_file_is_moved_alone(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise PermissionError(errno.EPERM, "Operation not permitted")
+
+    monkeypatch.setattr(Path, "hardlink_to", refused)
+    piece = harness.write(sink, rows(0))
+    assert final_path(harness, piece, True).exists()
+    assert {entry.name for entry in staged_piece(harness).iterdir()} == {FILE}
+    assert committed(rival_of(harness), piece) == [Committed()]
+    assert ids_of(harness) == [0]
 
 
 # -- a fence ---------------------------------------------------------------------------------------

@@ -283,11 +283,32 @@ MUTANTS = [
     ),
     Mutant(
         "files are young when they are moved",
-        Committer._append,
-        "        self._touch(pieces)\n",
+        Committer._move_file,
+        "            os.utime(kept)\n",
         "",
         in_flight(protocol.test_a_file_is_as_young_as_its_commit),
         "assert",
+    ),
+    Mutant(
+        "a file that was moved back is moved",
+        Committer._move,
+        "                    source.unlink(missing_ok=True)",
+        "                    pass",
+        in_flight(
+            protocol.test_the_operator_looks_and_moves_the_piece_and_its_rows_are_in_the_table_once,
+            False,
+        ),
+        "RetryLater",
+    ),
+    Mutant(
+        "no link outlasts the commit",
+        Committer._finish,
+        "kept.unlink(missing_ok=True)",
+        "pass",
+        with_sink(
+            protocol.test_what_a_clean_up_takes_after_a_commit_that_died_is_committed_all_the_same
+        ),
+        "~moved",
     ),
     Mutant(
         "no link is followed",

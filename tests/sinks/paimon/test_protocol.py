@@ -14,6 +14,7 @@ import pytest
 from harness.damaged_pieces import DAMAGES
 from harness.paimon_harness import PaimonHarness
 from harness.rights import permissions_checked
+from harness.savepoint_world import killed
 from tests.sinks.paimon.others import (
     FIELDS,
     add_a_column,
@@ -561,6 +562,18 @@ def test_a_file_is_as_young_as_its_commit(
     before_publishing(monkeypatch, looked)
     assert committed(sink, piece) == [Committed()]
     assert ages[0] > 9 * 86_400
+
+
+def test_what_a_clean_up_takes_after_a_commit_that_died_is_committed_all_the_same(
+    harness: PaimonHarness, sink: OpenPaimonSink
+) -> None:
+    piece = harness.write(sink, rows(1, 2))
+    assert killed("D01", lambda: committed(rival_of(harness), piece))
+    [data] = harness.location.rglob("bucket-0/*.parquet")
+    data.unlink()
+    assert committed(harness.opened(Attempt(2, 1)), piece) == [Committed()]
+    assert ids_of(harness) == [1, 2]
+    assert [*harness.location.rglob("_twophase/**/*~moved")] == []
 
 
 def test_a_link_in_the_place_of_a_folder_is_not_followed_and_replaced_it_commits(
