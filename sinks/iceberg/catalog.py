@@ -13,6 +13,7 @@ checks what a commit requires differs, and so does what it can require:
 
 from __future__ import annotations
 
+import zlib
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -27,6 +28,7 @@ from pyiceberg.exceptions import (
     NoSuchNamespaceError,
     NoSuchTableError,
     TableAlreadyExistsError,
+    ValidationError,
 )
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
@@ -42,6 +44,7 @@ from pyiceberg.table.update import (
 from pyiceberg.types import NestedField
 
 from twophase.errors import (
+    StopJobError,
     TargetChangedError,
     TargetUnreachableError,
     TwoPhaseError,
@@ -56,6 +59,8 @@ from twophase.sinks.iceberg.partitions import check_names, new_spec
 TRIES = 10
 _UNCLEAR = 3
 """So many changes whose outcome is unknown are tried: each may have waited for its deadline."""
+_NAMELESS = (ValueError, NotImplementedError, EOFError, zlib.error, ValidationError)
+"""What pyiceberg raises of metadata that it cannot read, change or write, beside OSError."""
 _MODULES = {
     CatalogKind.SQL: "sql_catalog",
     CatalogKind.HIVE: "hive_catalog",
@@ -119,6 +124,28 @@ class AssertSequence(ValidatableTableRequirement):
             raise CommitFailedException("Another branch has changed")
 
 
+class AssertLayout(ValidatableTableRequirement):
+    """What files were checked against is as it was read: the table's location and format version,
+    and each partition spec is there. Only a catalog whose commits are checked in this process knows
+    it.
+    """
+
+    type: Literal["twophase-assert-layout"] = Field(default="twophase-assert-layout")
+    location: str
+    format_version: int
+    specs: frozenset[int]
+
+    def validate(  # type: ignore[override]  # as in pyiceberg
+        self, base_metadata: TableMetadata | None
+    ) -> None:
+        """See `ValidatableTableRequirement.validate`."""
+        found = base_metadata and (base_metadata.location, base_metadata.format_version)
+        if found != (self.location, self.format_version):
+            raise CommitFailedException("The location or the format version has changed")
+        if base_metadata is None or not self.specs <= base_metadata.specs().keys():
+            raise CommitFailedException("A partition spec was removed")
+
+
 def _nothing() -> None:
     """What a change without files of its own leaves behind."""
 
@@ -159,7 +186,12 @@ class Catalog(ABC):
         self._is_open = False
 
     def find(self) -> Table | None:
-        """Return the table; None if there is none."""
+        """Return the table; None if there is none.
+
+        Raises:
+            TargetUnreachableError: its metadata is not there.
+            StopJobError: its metadata is damaged, or of a format that pyiceberg does not read.
+        """
         try:
             return self._client.load_table(self._options.table)
         except NoSuchIcebergTableError:
@@ -168,6 +200,20 @@ class Catalog(ABC):
             return None
         except self.failures as error:
             raise self._explain(error) from self._cause(error)
+        except OSError as error:
+            raise TargetUnreachableError(
+                f"The metadata of the table {self._options.where} cannot be read: {brief(error)}.",
+                remedy="check that the table's folder is mounted and can be read. If the file is "
+                "gone, restore it from a backup, then start the job again.",
+            ) from error
+        except _NAMELESS as error:
+            text = " ".join(str(error).split())[:400]
+            raise StopJobError(
+                f"The metadata of the table {self._options.where} cannot be read by pyiceberg: it "
+                f"is damaged, or of a newer format: {text}.",
+                remedy="restore the file that the catalog names, or the table as it was before, "
+                "then start the job again.",
+            ) from error
 
     def load(self) -> Table:
         """Return the table as it is now.
@@ -234,11 +280,16 @@ class Catalog(ABC):
             branch: that it adds a snapshot to.
             keys: the properties that it was planned by.
         """
-        properties = loaded.metadata.properties
+        was = loaded.metadata
         return [
-            AssertProperties(expected={key: properties.get(key) for key in keys}),
-            AssertSequence(following=loaded.metadata.next_sequence_number()),
-            AssertRef(ref=branch, is_branch=branch in loaded.metadata.refs),
+            AssertProperties(expected={key: was.properties.get(key) for key in keys}),
+            AssertSequence(following=was.next_sequence_number()),
+            AssertRef(ref=branch, is_branch=branch in was.refs),
+            AssertLayout(
+                location=was.location,
+                format_version=was.format_version,
+                specs=frozenset(was.specs()),
+            ),
         ]
 
     def without_ref(self, branch: str) -> ValidatableTableRequirement:
@@ -292,7 +343,7 @@ class Catalog(ABC):
             made = self._client.commit_table(change.table, required, tuple(change.updates))
         except CommitFailedException:
             raise
-        except self.failures as error:
+        except (*self.failures, *_NAMELESS) as error:
             raise self._unclear(error) from self._cause(error)
         private_api.delete_old_metadata(self._client, change.table, made.metadata)
 

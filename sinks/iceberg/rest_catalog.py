@@ -27,6 +27,7 @@ from pyiceberg.exceptions import (
 from pyiceberg.table import Table
 from pyiceberg.table.refs import MAIN_BRANCH
 from pyiceberg.table.update import (
+    AssertDefaultSpecId,
     AssertRefSnapshotId,
     AssertTableUUID,
     RemovePropertiesUpdate,
@@ -117,10 +118,16 @@ class RestServerCatalog(Catalog):
         branch: str,
         keys: Iterable[str],  # noqa: ARG002
     ) -> Sequence[ValidatableTableRequirement]:
-        """See `Catalog.as_read`: each change of a property has added a snapshot to the branch."""
-        head = head_of(loaded.metadata, branch)
-        table = AssertTableUUID(uuid=loaded.metadata.table_uuid)
-        return [table, AssertRefSnapshotId(ref=branch, snapshot_id=head and head.snapshot_id)]
+        """See `Catalog.as_read`: each change of a property has added a snapshot to the branch. A
+        partition spec that was removed is not the default one any more, and no server can be asked
+        for others.
+        """
+        was, head = loaded.metadata, head_of(loaded.metadata, branch)
+        return [
+            AssertTableUUID(uuid=was.table_uuid),
+            AssertRefSnapshotId(ref=branch, snapshot_id=head and head.snapshot_id),
+            AssertDefaultSpecId(default_spec_id=was.default_spec_id),
+        ]
 
     def without_ref(self, branch: str) -> ValidatableTableRequirement:
         """See `Catalog.without_ref`."""

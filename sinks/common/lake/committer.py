@@ -227,7 +227,9 @@ class LakeCommitter(ABC, Generic[LookT, ManifestT]):
             if found is None:
                 return Lost(f"{source} is gone, and {final.name} is not in {final.parent}")
             if (size := _size(found)) != file.size:
-                return Lost(f"{found} has {size} bytes, not the {file.size} that were pre-committed")
+                return Lost(
+                    f"{found} has {size} bytes, not the {file.size} that were pre-committed"
+                )
             if found == kept and not final.exists() and digest(kept) != file.sha256:
                 return Lost(f"{final} is gone, and {kept}, which was the same file, was changed")
         return None

@@ -25,15 +25,20 @@ from pyiceberg.manifest import (
 from pyiceberg.partitioning import PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table import Table
+from pyiceberg.table.metadata import TableMetadataV3
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 from pyiceberg.table.update import (
     AddSchemaUpdate,
     AddSnapshotUpdate,
+    RemovePartitionSpecsUpdate,
     SetCurrentSchemaUpdate,
+    SetLocationUpdate,
     SetSnapshotRefUpdate,
+    UpgradeFormatVersionUpdate,
 )
 from pyiceberg.table.update.snapshot import _FastAppendFiles, _SnapshotProducer
 from pyiceberg.transforms import BucketTransform
+from pyiceberg.typedef import IcebergBaseModel
 from pyiceberg.types import DoubleType, LongType, NestedField, StringType
 
 from harness.iceberg_harness import IcebergHarness
@@ -236,16 +241,38 @@ def add_a_required_column(table: Table) -> None:
     set_schema(table, [*table.schema().fields, NestedField(4, "note", StringType(), required=True)])
 
 
-def upgrade(patch: pytest.MonkeyPatch) -> None:
-    """Another engine has raised the format version to 3, which pyiceberg cannot write."""
-    load = Catalog.load
+def upgrade(table: Table) -> None:
+    """To version 3, as another engine does: pyiceberg itself does not."""
+    raised = UpgradeFormatVersionUpdate(format_version=3)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pyiceberg.table.update.SUPPORTED_TABLE_FORMAT_VERSION", 3)
+        patch.setattr(TableMetadataV3, "model_dump_json", IcebergBaseModel.model_dump_json)
+        table.catalog.commit_table(table, (), (raised,))
 
-    def upgraded(self: Catalog) -> Table:
-        table = load(self)
-        table.metadata = table.metadata.model_copy(update={"format_version": 3})
-        return table
 
-    patch.setattr(Catalog, "load", upgraded)
+def move(table: Table) -> None:
+    """Let new files go elsewhere."""
+    to = SetLocationUpdate(location=f"{table.location()}-2")
+    table.catalog.commit_table(table, (), (to,))
+
+
+def leave_the_spec(table: Table) -> None:
+    """No snapshot has a file any more whose partition spec was the table's."""
+    partition_it(table)
+    for what in (compact, append, expire):
+        table.refresh()
+        what(table)
+
+
+def remove_spec_0(table: Table) -> None:
+    table.catalog.commit_table(table, (), (RemovePartitionSpecsUpdate(spec_ids=[0]),))
+
+
+def remove_the_spec(table: Table) -> None:
+    """As engines do once no snapshot has a file of it."""
+    leave_the_spec(table)
+    table.refresh()
+    remove_spec_0(table)
 
 
 def set_schema(table: Table, fields: list[NestedField]) -> None:

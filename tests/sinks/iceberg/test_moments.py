@@ -29,8 +29,10 @@ from tests.sinks.iceberg.others import (
     drop_it,
     expire,
     ids_of,
+    move,
     overwrite,
     partition_it,
+    remove_the_spec,
     rename_a_column,
     replace_a_column,
     replace_main,
@@ -43,6 +45,7 @@ from tests.sinks.iceberg.others import (
     set_a_property,
     set_main,
     theirs,
+    upgrade,
     widen_a_column,
 )
 from tests.sinks.iceberg.test_sort_order import by, sort_by
@@ -105,6 +108,10 @@ BACK: Verdict = TargetChangedError, "no longer leads to snapshot"
 GONE: Verdict = TargetChangedError, "is gone: it was dropped or renamed"
 OTHER: Verdict = TargetChangedError, "was dropped and created again"
 ELSE: Verdict = TargetChangedError, "was written to"
+SPEC: Verdict = StopJobError, "partition spec 0 was removed"
+NEWER: Verdict = ConfigError, "its format version is 3, and 1 and 2 are supported"
+RAISED: Verdict = StopJobError, "its format version is 3 now"
+MOVED: Verdict = TargetChangedError, "where pieces wait, and is at"
 
 
 class Row(NamedTuple):
@@ -142,10 +149,13 @@ TABLE = [
     Row(require_a_column,      schema,   OK,     NULLS,   NULLS,  NULLS,   OK,     OK),
     Row(add_a_required_column, schema,   NOTE,   ADDED,   NOTE,   ADDED,   NOTE,   NOTE),
     Row(partition_it,          nothing,  OK,     OK,      OK,     OK,      OK,     OK),
+    Row(remove_the_spec,       restore,  OK,     SPEC,    SPEC,   SPEC,    OK,     OK),
     Row(sort_it,               nothing,  OK,     OK,      OK,     OK,      OK,     OK),
     Row(append_and_roll_back,  nothing,  OK,     OK,      OK,     OK,      OK,     OK),
     Row(roll_back,             main,     BACK,   BACK,    BACK,   BACK,    BACK,   BACK),
     Row(replace_main,          main,     BACK,   BACK,    BACK,   BACK,    BACK,   BACK),
+    Row(upgrade,               restore,  NEWER,  RAISED,  NEWER,  RAISED,  NEWER,  NEWER),
+    Row(move,                  restore,  MOVED,  MOVED,   ELSE,   MOVED,   MOVED,  MOVED),
     Row(drop_it,               restore,  GONE,   GONE,    ELSE,   GONE,    GONE,   GONE),
     Row(create_it_again,       restore,  OTHER,  OTHER,   ELSE,   OTHER,   OTHER,  OTHER),
 ]  # fmt: skip

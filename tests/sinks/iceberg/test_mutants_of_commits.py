@@ -39,6 +39,7 @@ from twophase.sinks.iceberg import (
     sorting,
 )
 from twophase.sinks.iceberg.catalog import (
+    AssertLayout,
     AssertProperties,
     Catalog,
 )
@@ -50,12 +51,8 @@ pytestmark = [pytest.mark.part("files"), pytest.mark.thin(4)]
 
 W = test_other_writers
 few = test_merged_manifests.test_what_stays_few_is_not_what_tells_what_is_committed
+elsewhere = W.test_a_table_whose_location_was_set_elsewhere_gets_nothing_until_it_is_set_back
 no_longer = W.test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name
-
-
-def young(is_moved: bool) -> Test:
-    test = protocol.test_a_file_is_as_young_as_its_commit
-    return lambda given: test((of := given.harness()), of.opened(), given.patch, is_moved)
 
 
 def not_seen(difference: str, old: str, new: str, test: Test, red: str = MISSING) -> Mutant:
@@ -122,6 +119,38 @@ COMMIT = [
         "if False and not",
         with_sink(W.test_a_catalog_restored_from_a_backup_gets_nothing_more),
         MISSING,
+    ),
+    Mutant(
+        "a commit requires the location",
+        AssertLayout.validate,
+        "if found != (self.location, self.format_version):",
+        "if found and found[1] != self.format_version:",
+        in_flight(elsewhere, True),
+        "assert",
+    ),
+    Mutant(
+        "a commit requires the format version",
+        AssertLayout.validate,
+        "if found != (self.location, self.format_version):",
+        "if found and found[0] != self.location:",
+        in_flight(no_longer, others.upgrade, "format version is 3 now", True),
+        MISSING,
+    ),
+    Mutant(
+        "a commit requires the partition specs",
+        AssertLayout.validate,
+        "not self.specs <= base_metadata.specs().keys()",
+        "False",
+        in_flight(no_longer, others.remove_spec_0, "partition spec 0 was removed", True),
+        MISSING,
+    ),
+    Mutant(
+        "metadata that cannot be written leaves the outcome unclear",
+        Catalog._swap,
+        "except (*self.failures, *_NAMELESS) as error:",
+        "except self.failures as error:",
+        in_flight(protocol.test_what_pyiceberg_cannot_write_is_tried_again),
+        "V4 is not yet supported",
     ),
     Mutant(
         "a rollback is looked for",
@@ -251,7 +280,7 @@ COMMIT = [
         Committer._move_file,
         "            os.utime(kept)\n",
         "",
-        young(False),
+        in_flight(protocol.test_a_file_is_as_young_as_its_commit, False),
         "assert",
     ),
     Mutant(
@@ -259,7 +288,7 @@ COMMIT = [
         Committer._move_file,
         "        os.utime(final)\n",
         "",
-        young(True),
+        in_flight(protocol.test_a_file_is_as_young_as_its_commit, True),
         "assert",
     ),
     Mutant(
@@ -357,7 +386,7 @@ LAYOUT = [
         "a newer format",
         "if metadata.format_version not in VERSIONS:",
         "if False:",
-        in_flight(no_longer, True, "format version is 3 now"),
+        in_flight(no_longer, others.upgrade, "format version is 3 now", False),
         "Cannot write manifest for table version: 3",
     ),
 ]

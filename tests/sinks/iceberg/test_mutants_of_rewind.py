@@ -76,7 +76,7 @@ REWIND = [
         Rewind.check,
         "not in VERSIONS",
         "== 0",
-        of_rewind(test_rewind.test_a_table_of_a_newer_format_is_refused, patched=True),
+        of_rewind(test_rewind.test_a_table_of_a_newer_format_is_refused),
         MISSING,
     ),
     Mutant(

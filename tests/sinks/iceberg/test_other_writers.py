@@ -9,9 +9,7 @@ from contextlib import closing
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import CommitFailedException
-from pyiceberg.table import Table
 from pyiceberg.table.update import (
-    RemovePartitionSpecsUpdate,
     SetLocationUpdate,
 )
 from sqlalchemy.exc import OperationalError
@@ -24,12 +22,16 @@ from tests.sinks.iceberg.others import (
     change,
     expire,
     ids_of,
+    leave_the_spec,
+    move,
     partition_it,
+    remove_spec_0,
     rename_a_column,
     rival_of,
     roll_back,
     rows,
     snapshots_of,
+    theirs,
     upgrade,
 )
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
@@ -62,32 +64,37 @@ def test_rows_of_an_older_partition_spec_are_read_by_a_filter_of_the_new_one(
         assert found.column("id").to_pylist() == [number]
 
 
-def remove_the_spec(table: Table) -> None:
-    """Of the files: engines do so once no file of the table has it."""
-    partition_it(table)
-    table.refresh()
-    table.catalog.commit_table(table, (), (RemovePartitionSpecsUpdate(spec_ids=[0]),))
-
-
+@pytest.mark.parametrize("in_flight", [False, True], ids=["", "in flight"])
 @pytest.mark.parametrize(
-    ("is_upgraded", "named"),
-    [(True, "its format version is 3 now"), (False, "partition spec 0 was removed")],
+    ("what", "named"),
+    [(upgrade, "its format version is 3 now"), (remove_spec_0, "partition spec 0 was removed")],
 )
 def test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name(
     harness: IcebergHarness,
     sink: OpenIcebergSink,
-    is_upgraded: bool,
+    what: Change,
     named: str,
+    in_flight: bool,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     piece = harness.write(sink, rows(0))
-    if is_upgraded:
-        upgrade(monkeypatch)
-    else:
-        change(harness, remove_the_spec)
+    change(harness, lambda table: table.append(theirs(50)))
+    change(harness, leave_the_spec)
+    now_or_in_flight(harness, monkeypatch, what, in_flight)
     with pytest.raises(StopJobError, match=f"{named}. 1 rows wait in the staging area"):
         sink.commit([CommitRequest(piece)])
+    assert sink.history().committed == {}
     assert len(harness.staged()) == 1
+
+
+def now_or_in_flight(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch, what: Change, in_flight: bool
+) -> None:
+    """Let others do something, or let them do it between the manifests of a commit and its swap."""
+    if in_flight:
+        before_the_swap(monkeypatch, lambda: change(harness, what))
+    else:
+        change(harness, what)
 
 
 @pytest.mark.parametrize(
@@ -280,21 +287,21 @@ def test_a_rollback_whose_snapshots_have_expired_is_not_noticed(
     assert ids_of(harness) == [0, 100]
 
 
+@pytest.mark.parametrize("in_flight", [False, True], ids=["", "in flight"])
 def test_a_table_whose_location_was_set_elsewhere_gets_nothing_until_it_is_set_back(
-    harness: IcebergHarness, sink: OpenIcebergSink
+    harness: IcebergHarness,
+    sink: OpenIcebergSink,
+    in_flight: bool,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     piece = harness.write(sink, rows(0))
     location = harness.table().location()
-
-    def move(to: str) -> Change:
-        return lambda table: table.catalog.commit_table(
-            table, (), (SetLocationUpdate(location=to),)
-        )
-
-    change(harness, move(f"{location}-2"))
+    now_or_in_flight(harness, monkeypatch, move, in_flight)
     with pytest.raises(TargetChangedError, match="where pieces wait"):
         sink.commit([CommitRequest(piece)])
-    change(harness, move(location))
+    assert ids_of(harness) == []
+    back = SetLocationUpdate(location=location)
+    change(harness, lambda table: table.catalog.commit_table(table, (), (back,)))
     assert sink.commit([CommitRequest(piece)]) == [Committed()]
     assert ids_of(harness) == [0]
 

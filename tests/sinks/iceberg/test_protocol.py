@@ -16,6 +16,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from harness.damaged_pieces import DAMAGES, change_manifest
 from harness.iceberg_harness import IcebergHarness
@@ -31,9 +32,9 @@ from tests.sinks.iceberg.others import (
     theirs,
 )
 from twophase.contract.committable import Committable
-from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
+from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.contract.sink import CommitRequest, Predecessor
-from twophase.errors import FencedError, StopJobError, TargetChangedError
+from twophase.errors import FencedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.common.lake import orphans
 from twophase.sinks.common.staging.manifest import FILE
@@ -159,6 +160,61 @@ def test_a_property_that_somebody_has_changed_stops_the_job_and_given_back_it_co
     assert ids_of(harness) == [0, 1]
 
 
+def newer(was: bytes) -> bytes:
+    return was.replace(b'"format-version":2', b'"format-version":4')
+
+
+@pytest.mark.parametrize(
+    ("damaged", "error", "named"),
+    [
+        (newer, StopJobError, "Input tag '4'"),
+        (lambda was: was.replace(b'"float"', b'"variant"'), StopJobError, "Unsupported field type"),
+        (lambda was: was[:100], StopJobError, "Invalid JSON"),
+        (lambda was: b"\xff" + was, StopJobError, "can't decode byte 0xff"),
+        (None, TargetUnreachableError, "No such file"),
+    ],
+    ids=["newer", "a newer type", "torn", "no text", "gone"],
+)
+def test_metadata_that_cannot_be_read_is_named_until_it_can(
+    harness: IcebergHarness,
+    sink: OpenIcebergSink,
+    damaged: Callable[[bytes], bytes] | None,
+    error: type[Exception],
+    named: str,
+) -> None:
+    piece = harness.write(sink, rows(0))
+    metadata = Path(harness.table().metadata_location.removeprefix("file://"))
+    was = metadata.read_bytes()
+    if damaged is None:
+        metadata.unlink()
+    else:
+        metadata.write_bytes(damaged(was))
+    for call in (lambda: committed(sink, piece), sink.history, harness.opened):
+        with pytest.raises(error, match=f"The metadata of the table .*{named}") as caught:
+            call()
+        assert "restore" in getattr(caught.value, "remedy", "")
+    metadata.write_bytes(was)
+    assert committed(rival_of(harness), piece) == [Committed()]
+    assert ids_of(harness) == [0]
+
+
+def test_what_pyiceberg_cannot_write_is_tried_again(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has no error of its own for that."""
+    piece = harness.write(sink, rows(0))
+
+    def refused(*_: object) -> None:
+        raise NotImplementedError("Writing V4 is not yet supported")
+
+    monkeypatch.setattr(SqlCatalog, "commit_table", refused)
+    [outcome] = committed(sink, piece)
+    assert isinstance(outcome, RetryLater)
+    assert "V4 is not yet supported" in outcome.reason
+    monkeypatch.undo()
+    assert committed(sink, piece) == [Committed()]
+
+
 def test_a_table_that_is_made_again_under_a_first_fence_is_not_fenced(
     harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -247,7 +303,7 @@ def final_path(harness: IcebergHarness, piece: Committable, is_moved: bool) -> P
 
 @pytest.mark.parametrize("is_moved", [False, True], ids=["", "after a commit that died"])
 def test_a_file_is_as_young_as_its_commit(
-    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch, is_moved: bool
+    harness: IcebergHarness, sink: OpenIcebergSink, is_moved: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Iceberg's clean-up deletes files older than three days that no snapshot names."""
     piece = harness.write(sink, rows(1))

@@ -387,11 +387,9 @@ def test_a_delete_file_that_is_older_than_the_checkpoints_is_not_in_the_way(
     assert 6 not in ids_of(harness)
 
 
-def test_a_table_of_a_newer_format_is_refused(
-    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_table_of_a_newer_format_is_refused(harness: IcebergHarness) -> None:
     sink = harness.opened(RESTORING)
-    upgrade(monkeypatch)
+    change(harness, upgrade)
     with pytest.raises(RestoreRefusedError, match="format version is 3"):
         sink.check_rewind(KEEP)
 
