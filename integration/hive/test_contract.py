@@ -63,6 +63,8 @@ class TestHiveSink(
 ):
     """All of it."""
 
+    packages = ("twophase.sinks.common.staging",)
+
     @pytest.fixture
     def waiting(self, hive_spark: SparkSession) -> WaitingHarness:
         return WaitingHarness(

@@ -8,6 +8,7 @@ import pytest
 
 from harness.iceberg_harness import IcebergHarness
 from integration.catalogs import KINDS, place_of
+from tests.sinks.iceberg.test_contract import PACKAGES
 from twophase.testing.contract import (
     KnowsOtherNamesContract,
     NamesPiecesContract,
@@ -42,6 +43,7 @@ class TestIcebergSinkInEachCatalog(
     RewindContract,
     TellsUnfinishedContract,
 ):
+    packages = PACKAGES
     lines_at_most = 4
 
     @pytest.fixture(params=KINDS)

@@ -52,8 +52,8 @@ REST = [
     Mutant(
         "a fence requires the branch",
         RestServerCatalog.as_read,
-        "return [table, AssertRefSnapshotId(ref=branch, snapshot_id=head and head.snapshot_id)]",
-        "return [table]",
+        "            AssertRefSnapshotId(ref=branch, snapshot_id=head and head.snapshot_id),\n",
+        "",
         lambda given: fenced_while_others_append(given, version=1),
         r"\[\] == \[100\]",
     ),

@@ -1,6 +1,6 @@
 """SIGKILL and SIGSTOP of drivers at every crash point, on an Iceberg table in each kind of catalog
-and in a branch: as `test_kills.py` and `test_zombies.py` do on each kind of target. On a table of
-format version 1 SIGKILL in the third checkpoint.
+in a branch and of format version 1: as `test_kills.py` and `test_zombies.py` do on each kind of
+target.
 """
 
 from __future__ import annotations
@@ -34,7 +34,6 @@ def marked(table: str) -> list[object]:
     return [
         pytest.param(*case, marks=[] if case in IN_EVERY_RUN else pytest.mark.proof)
         for case in cases(table, TARGETS)
-        if case[0] in CATALOGS or case[1] == "third"
     ]
 
 
@@ -67,8 +66,8 @@ def test_recovery_is_killed_at(
 
 ZOMBIES = [("iceberg_rest", "D01"), ("iceberg_hive", "D01")]
 TABLES = ("workers", "checkpoint", "recovery")
-_POINTS = dict.fromkeys(case[2] for table in TABLES for case in cases(table, CATALOGS))
-_OTHERS = [case for case in product(CATALOGS, _POINTS) if case not in ZOMBIES]
+_POINTS = dict.fromkeys(case[2] for table in TABLES for case in cases(table, TARGETS))
+_OTHERS = [case for case in product(TARGETS, _POINTS) if case not in ZOMBIES]
 
 
 @pytest.mark.parametrize(
@@ -78,6 +77,6 @@ _OTHERS = [case for case in product(CATALOGS, _POINTS) if case not in ZOMBIES]
 def test_a_driver_that_was_stopped_is_fenced_out_at(
     make_scenario: MakeScenario, target: str, point: str
 ) -> None:
-    scenario = make_scenario(CATALOGS[target])
+    scenario = make_scenario(TARGETS[target])
     steps.be_fenced_out(scenario, point)
     scenario.goes_on()

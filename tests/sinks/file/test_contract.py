@@ -21,6 +21,8 @@ from twophase.testing.contract import (
 )
 from twophase.testing.contract.sink import RowContract
 
+PACKAGES = ("twophase.sinks.common.staging",)
+
 pytestmark = pytest.mark.part("files")
 
 
@@ -34,6 +36,7 @@ class WholeContract(
 ):
     """With all optional powers."""
 
+    packages = PACKAGES
     lines_at_most = 12
 
 
@@ -63,6 +66,7 @@ class TestPartitionedFileSink(WholeContract):
 class TestFileSinkIsKilled(SinkKillContract):
     points = representatives(SinkKillContract.points, {"C05=kill_driver", "C13=kill"})
     methods = representatives(SinkKillContract.methods, {"commit"})
+    packages = PACKAGES
     lines_at_most = 12
 
     @pytest.fixture
@@ -70,7 +74,15 @@ class TestFileSinkIsKilled(SinkKillContract):
         return FileHarness(tmp_path / "orders")
 
 
+@pytest.mark.proof
+class TestFileSinkIsKilledAtManyLines(TestFileSinkIsKilled):
+    points = ("C13=kill",)
+    methods = SinkKillContract.methods
+    lines_at_most = 400
+
+
 class TestFileSinkIsKilledInARewind(RewindStepsKillContract):
+    packages = PACKAGES
     lines_at_most = 12
 
     @pytest.fixture

@@ -18,6 +18,8 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 
+PACKAGES = ("twophase.sinks.common.lake", "twophase.sinks.common.staging")
+
 pytestmark = [pytest.mark.part("files"), pytest.mark.thin(3)]
 
 
@@ -28,6 +30,7 @@ class TestIcebergSink(
     RewindContract,
     TellsUnfinishedContract,
 ):
+    packages = PACKAGES
     lines_at_most = 12
 
     @pytest.fixture
@@ -40,6 +43,7 @@ class TestIcebergSinkIsKilled(SinkKillContract):
         [*SinkKillContract.points, "D01=kill", "D02=kill"], {"C05=kill_driver", "D02=kill"}
     )
     methods = representatives(SinkKillContract.methods, {"commit"})
+    packages = PACKAGES
     lines_at_most = 12
     preload = ("twophase.sinks.iceberg.open_sink",)
 
@@ -48,7 +52,15 @@ class TestIcebergSinkIsKilled(SinkKillContract):
         return IcebergHarness(tmp_path / "lake")
 
 
+@pytest.mark.proof
+class TestIcebergSinkIsKilledAtManyLines(TestIcebergSinkIsKilled):
+    points = ("D02=kill",)
+    methods = SinkKillContract.methods
+    lines_at_most = 100
+
+
 class TestARewindOfAnIcebergTableIsKilled(RewindKillContract):
+    packages = PACKAGES
     lines_at_most = 12
 
     @pytest.fixture

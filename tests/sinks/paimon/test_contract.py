@@ -16,6 +16,8 @@ from twophase.testing.contract import (
     TellsUnfinishedContract,
 )
 
+PACKAGES = ("twophase.sinks.common.lake", "twophase.sinks.common.staging")
+
 pytestmark = [pytest.mark.part("paimon"), pytest.mark.thin(3)]
 
 
@@ -25,6 +27,7 @@ class TestPaimonSink(
     NamesPiecesContract,
     TellsUnfinishedContract,
 ):
+    packages = PACKAGES
     lines_at_most = 12
 
     @pytest.fixture
@@ -38,9 +41,17 @@ class TestPaimonSinkIsKilled(SinkKillContract):
         {"C05=kill_driver", "D02=kill"},
     )
     methods = representatives(SinkKillContract.methods, {"commit"})
+    packages = PACKAGES
     lines_at_most = 12
     preload = ("twophase.sinks.paimon.open_sink",)
 
     @pytest.fixture
     def harness(self, tmp_path: Path) -> PaimonHarness:
         return PaimonHarness(tmp_path / "lake")
+
+
+@pytest.mark.proof
+class TestPaimonSinkIsKilledAtManyLines(TestPaimonSinkIsKilled):
+    points = ("D02=kill",)
+    methods = SinkKillContract.methods
+    lines_at_most = 100

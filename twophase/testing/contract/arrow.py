@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 
 import pyarrow as pa
@@ -38,11 +38,13 @@ class FenceRace:
     Args:
         sink: open, and fenced for the first attempt.
         batch: the rows that are written.
+        packages: see `ContractBase`.
     """
 
-    def __init__(self, sink: OpenArrowSink, batch: pa.RecordBatch) -> None:
+    def __init__(self, sink: OpenArrowSink, batch: pa.RecordBatch, packages: Sequence[str]) -> None:
         self._sink = sink
         self._batch = batch
+        self._packages = packages
         self._generation = FIRST.generation
 
     def count_lines(self) -> int:
@@ -111,7 +113,7 @@ class FenceRace:
         )
         try:
             writer.write(self._batch)
-            with Lines(writer, "pre_commit", at_line) as lines:
+            with Lines(writer, "pre_commit", at_line, self._packages) as lines:
                 piece = writer.pre_commit()
         except BaseException:
             writer.abort()
@@ -300,7 +302,7 @@ class ArrowSinkContract(SinkContract):
         Whatever it has checked before: the scan that follows the fence finds what it pre-commits,
         or it pre-commits nothing.
         """
-        race = FenceRace(arrow, self.batch(range(3)))
+        race = FenceRace(arrow, self.batch(range(3)), self.packages)
         for line in spread(race.count_lines(), LINES_AT_MOST):
             late = race.run(line)
             assert late == [], (

@@ -6,6 +6,7 @@ import os
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from typing import ClassVar
 
 import pyarrow as pa
 import pytest
@@ -43,9 +44,12 @@ class ContractBase:
 
     Attributes:
         harness_in_use: whose target the calls go to.
+        packages: those with code of the sink beside its own folder, by name: their lines count as
+            lines of its methods, before which it is stopped or killed.
     """
 
     harness_in_use: SinkHarness
+    packages: ClassVar[Sequence[str]] = ()
 
     @pytest.fixture
     def harness(self) -> SinkHarness:

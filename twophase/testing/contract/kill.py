@@ -15,6 +15,7 @@ import multiprocessing
 import os
 import signal
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, ClassVar
 
@@ -129,15 +130,14 @@ class SinkKillContract(ContractBase):
         self, harness: SinkHarness, tmp_path: Path, method: str
     ) -> None:
         declines = method in ("abort", "fence")
-        lines, _ = self._run(
-            self._job(tmp_path / "counted"), Doom(method=method, declines=declines)
-        )
+        doom = Doom(method=method, declines=declines, packages=self.packages)
+        lines, _ = self._run(self._job(tmp_path / "counted"), doom)
         assert lines, f"{method} is no Python code that can be stopped at a line"
         for place, line in enumerate(spread(lines, self.lines_at_most)):
             self.use(harness.elsewhere())
             # every other time in the last checkpoint, so that no later one makes it good
             job = self._job(tmp_path / f"line-{line}", ends=place % 2 == 1)
-            self._run(job, Doom(method=method, line=line, declines=declines))
+            self._run(job, replace(doom, line=line))
             self._check(job, f"killed before line {line} of {lines} of {method}")
 
     def test_a_repair_commits_without_spark_unless_the_sink_needs_it(

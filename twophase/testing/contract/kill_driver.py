@@ -65,12 +65,14 @@ class Doom:
         method: a method of the sink; the driver is killed before one of its lines.
         line: the number of that line; 0 counts them and kills nobody.
         declines: the first attempt is declined after its pieces were pre-committed.
+        packages: whose lines count too.
     """
 
     failpoints: str = ""
     method: str = ""
     line: int = 0
     declines: bool = False
+    packages: Sequence[str] = ()
 
 
 @dataclass(frozen=True)
@@ -111,6 +113,7 @@ class Rewind:
         keep: as `CanRewind` takes it.
         attempt: of the driver.
         line: the driver is killed before this line of `rewind`; 0 counts them and kills nobody.
+        packages: whose lines count too.
         schema: the columns of the rows.
         environment: as that of a job.
     """
@@ -119,6 +122,7 @@ class Rewind:
     keep: Mapping[str, int]
     attempt: Attempt
     line: int
+    packages: Sequence[str]
     schema: pa.Schema
     environment: Mapping[str, str]
 
@@ -130,7 +134,7 @@ def rewind(given: Rewind, reports: Connection) -> None:
         assert isinstance(sink, CanRewind)
         sink.check_rewind(given.keep)
         sink.fence(given.attempt)
-        with Lines(sink, "rewind", _die_before(given.line)) as lines:
+        with Lines(sink, "rewind", _die_before(given.line), given.packages) as lines:
             sink.rewind(given.keep, given.attempt)
         sink.close()
         reports.send(lines.count)
@@ -142,6 +146,7 @@ def pre_commit(
     subtask: Subtask,
     batch: pa.RecordBatch,
     line: int,
+    packages: Sequence[str],
     environment: Mapping[str, str],
     reports: Connection,
 ) -> None:
@@ -153,13 +158,14 @@ def pre_commit(
         subtask: the task attempt.
         batch: its rows.
         line: the writer is killed before this line of `pre_commit`; 0 counts them and kills nobody.
+        packages: whose lines count too.
         environment: as that of a job.
         reports: gets the number of lines, or the error.
     """
     with _reporting(environment, reports):
         writer = writers(transaction, subtask)
         writer.write(batch)
-        with Lines(writer, "pre_commit", _die_before(line)) as lines:
+        with Lines(writer, "pre_commit", _die_before(line), packages) as lines:
             writer.pre_commit()
         reports.send(lines.count)
 
@@ -262,7 +268,8 @@ class _Host(PlainHost):
             if not (method := self._doom.method):
                 handle(number, batch)
                 return
-            with Lines(coordinator.sinks[SINK], method, _die_before(self._doom.line)) as lines:
+            die = _die_before(self._doom.line)
+            with Lines(coordinator.sinks[SINK], method, die, self._doom.packages) as lines:
                 handle(number, batch)
             self.lines = lines.count
 

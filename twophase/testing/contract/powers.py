@@ -286,6 +286,7 @@ class TellsUnfinishedContract(ContractBase):
             Subtask(0, line),
             self.batch(range(3)),
             line,
+            self.packages,
             dict(os.environ),
         )
         if code == 0:
@@ -494,7 +495,13 @@ class RewindKillContract(ContractBase):
         sink, attempt = self.harness_in_use.new_sink(), Attempt(2 + driver, 0)
         assert isinstance(sink, ArrowSink)
         return Rewind(
-            sink, {LINEAGE: 3}, attempt, line, self.harness_in_use.schema, dict(os.environ)
+            sink,
+            {LINEAGE: 3},
+            attempt,
+            line,
+            self.packages,
+            self.harness_in_use.schema,
+            dict(os.environ),
         )
 
     def _check_rewound(self, after: str, *, done: bool) -> None:

@@ -8,7 +8,8 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from importlib.util import find_spec
 from pathlib import Path
 from types import CodeType, FrameType
 from typing import Any, Self
@@ -23,8 +24,15 @@ def spread(count: int, at_most: int) -> Sequence[int]:
     return sorted({1 + step * (count - 1) // max(1, at_most - 1) for step in range(at_most)})
 
 
+def _folder(package: str) -> Path:
+    found = find_spec(package)
+    if found is None or not found.submodule_search_locations:
+        raise ModuleNotFoundError(f"{package}, which the suite names, is no package")
+    return Path(found.submodule_search_locations[0])
+
+
 class Lines:
-    """Calls a function before each line that a method, or a callee beside it, runs in this thread.
+    """Calls a function before each line that a method, or a callee of the sink, runs in one thread.
 
     A line is counted only when it is first reached: the passes of a loop are not distinguished.
 
@@ -32,10 +40,15 @@ class Lines:
         owner: the class or object with the method.
         method: its name.
         at_line: called with the line's number, counted from 1 over all calls of the method.
+        packages: see `ContractBase`.
     """
 
     def __init__(
-        self, owner: object, method: str, at_line: Callable[[int], None] = lambda _: None
+        self,
+        owner: object,
+        method: str,
+        at_line: Callable[[int], None] = lambda _: None,
+        packages: Iterable[str] = (),
     ) -> None:
         function: Any = inspect.unwrap(getattr(type(owner), method))
         self._seen: set[tuple[CodeType, int]] = set()
@@ -43,6 +56,7 @@ class Lines:
         self._folders = {
             Path(self._code.co_filename).parent,
             Path(inspect.getfile(type(owner))).parent,
+            *map(_folder, packages),
         }
         self._at_line = at_line
         self._method: FrameType | None = None
