@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
+from contextlib import closing
 from datetime import datetime
 from typing import Any
 
@@ -11,10 +12,14 @@ import pyarrow as pa
 from confluent_kafka import Message
 
 from integration.kafka.topics import Topics
+from twophase.contract.committable import Committable
 from twophase.contract.sink import SinkContext
 from twophase.ids import Attempt
-from twophase.sinks.kafka.names import Owner
+from twophase.sinks.kafka.brokers import Brokers
+from twophase.sinks.kafka.names import Owner, name_of
 from twophase.sinks.kafka.open_sink import OpenKafkaSink
+from twophase.sinks.kafka.options import KafkaSinkOptions
+from twophase.sinks.kafka.requests import ONGOING
 from twophase.sinks.kafka.sink import KafkaSink
 from twophase.testing.harness import FIRST, JOB, SINK, Row, SinkHarness, fresh_name
 
@@ -78,6 +83,14 @@ class KafkaHarness(SinkHarness):
             [[*map(_shown, self.topics.records(name, "read_uncommitted"))] for name in written],
             sorted(one for one in listed if f"/{self.topic}/" in one.transactional_id),
         )
+
+    def wait_until_aborted(self, piece: Committable) -> None:
+        """Wait until the brokers have ended the transaction of a piece by themselves."""
+        name = name_of(self.topic, piece)
+        given = {"kafka.bootstrap.servers": self.topics.servers, "topic": self.topic}
+        with closing(Brokers(KafkaSinkOptions.parse(given, "test"))) as brokers:
+            while brokers.describe([name])[name].state == ONGOING:
+                brokers.wait()
 
     @property
     def staging(self) -> str:

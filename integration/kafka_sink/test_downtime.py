@@ -11,10 +11,6 @@ from integration.kafka.topics import Topics
 from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost
 from twophase.ids import Attempt, Subtask
-from twophase.sinks.kafka.brokers import Brokers
-from twophase.sinks.kafka.names import name_of
-from twophase.sinks.kafka.options import KafkaSinkOptions
-from twophase.sinks.kafka.requests import ONGOING
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import KafkaService
@@ -52,7 +48,7 @@ class TestADowntime(ContractBase):
         with closing(open_rows.opened()) as sink:
             self.use(open_rows)
             [waiting] = self.prepare(sink, [3], transaction_id(0), Subtask(0, 0))
-            wait_until_aborted(open_rows, name_of(open_rows.topic, waiting))
+            open_rows.wait_until_aborted(waiting)
             assert isinstance(self.commit(sink, [waiting])[0], Lost)
         assert self.ids_visible() == []
         self.use(harness)
@@ -61,11 +57,3 @@ class TestADowntime(ContractBase):
             assert self.commit(sink, [staged]) == [Committed()]
             assert isinstance(self.commit(sink, [staged])[0], AlreadyCommitted)
         assert self.ids_visible() == [1, 2]
-
-
-def wait_until_aborted(harness: KafkaHarness, name: str) -> None:
-    """Wait until the brokers have ended a transaction by themselves."""
-    given = {"kafka.bootstrap.servers": harness.topics.servers, "topic": harness.topic}
-    with closing(Brokers(KafkaSinkOptions.parse(given, "test"))) as brokers:
-        while brokers.describe([name])[name].state == ONGOING:
-            brokers.wait()

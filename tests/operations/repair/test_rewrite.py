@@ -5,12 +5,11 @@ nothing is doubled.
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from pathlib import Path
 
 import pytest
 
+from harness.loss_world import FIRST, RereadRows
 from harness.memory_driver import (
     JOB,
     NOTE,
@@ -48,49 +47,12 @@ from twophase.errors import (
 from twophase.events import Observers
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.operations.repair import rewrite as rewrite_module
-from twophase.operations.repair.rewrite import Lost, RewriteRepair
+from twophase.operations.repair.rewrite import RewriteRepair
 from twophase.options.job_options import JobOptions
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Rewrite
 from twophase.state.journal.log import JobLog
 from twophase.testing.memory import OpenMemorySink
-
-FIRST = 1000
-"""Of the task attempts of a rewrite."""
-
-
-@dataclass
-class RereadRows:
-    """A plan that reads ids: subtask i of checkpoint n has the ids from 10 n + 5 i
-    to 10 n + 5 i + 4.
-    """
-
-    sinks: Mapping[str, OpenMemorySink] = field(default_factory=dict)
-    fewer: int = 0
-    others: int = 0
-    fails: bool = False
-    gone: frozenset[int] = frozenset()
-    meanwhile: Callable[[TransactionId, list[Committable]], None] = lambda _, __: None
-
-    def ranges(self, lost: Lost) -> Sequence[str]:
-        return [str(piece.subtask.index) for piece in lost.pieces]
-
-    def write(self, lost: Lost, transaction: TransactionId) -> Mapping[int, Sequence[Committable]]:
-        self.gone = lost.gone
-        found: dict[int, list[Committable]] = {}
-        indices = (0, 1) if lost.whole else [piece.subtask.index for piece in lost.pieces]
-        for index in indices:
-            begin = 10 * transaction.checkpoint + 5 * index
-            rows = [{"id": self.others + begin + step} for step in range(5 - self.fewer)]
-            piece = self.sinks[lost.sink].write_direct(
-                transaction, Subtask(2 + index, FIRST + index), rows
-            )
-            assert piece is not None
-            found.setdefault(-1 if lost.whole else index, []).append(piece)
-            if self.fails:
-                raise DeclinedError("a task failed.")
-        self.meanwhile(transaction, [piece for pieces in found.values() for piece in pieces])
-        return found
 
 
 def repair(folder: Path, targets: Targets, reread: RereadRows | None = None) -> RewriteRepair:
