@@ -148,8 +148,11 @@ def _in_utc(rows: pa.Table) -> pa.Table:
 
 
 def _values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
+    nested = [field for field in batch.schema if pa.types.is_nested(field.type)]
     try:
-        rows: list[dict[str, Any]] = batch.to_pylist(maps_as_pydicts="strict")
+        rows: list[dict[str, Any]] = batch.to_pylist()
+        for row in rows:
+            row.update({field.name: _objects(field.type, row[field.name]) for field in nested})
     except UnicodeDecodeError:
         for name, column in zip(batch.schema.names, batch.columns, strict=True):
             check_utf8(name, column)
@@ -161,16 +164,34 @@ def _values(batch: pa.RecordBatch) -> list[dict[str, Any]]:
     return rows
 
 
+def _objects(kind: pa.DataType, value: Any) -> Any:
+    """Return a value with its maps as dictionaries; pyarrow has that from version 20 on.
+
+    Raises:
+        KeyError: a map has a key twice.
+    """
+    if value is None or not pa.types.is_nested(kind):
+        return value
+    if pa.types.is_struct(kind):
+        return {field.name: _objects(field.type, value[field.name]) for field in kind}
+    if not pa.types.is_map(kind):
+        return [_objects(kind.value_type, one) for one in value]
+    found = {key: _objects(kind.item_type, item) for key, item in value}
+    if len(found) < len(value):
+        raise KeyError
+    return found
+
+
 def _check_keys(name: str, column: pa.Array) -> None:
     """Refuse the first map that has a key twice."""
     for number in range(len(column)):
-        row = column.slice(number, 1)
+        row = column[number].as_py()
         try:
-            row.to_pylist(maps_as_pydicts="strict")
+            _objects(column.type, row)
         except KeyError:
             raise RefusedValueError(
                 f"{name} has a map with a key twice, of which readers of json keep one: "
-                f"{shown(row.to_pylist()[0])}",
+                f"{shown(row)}",
                 remedy="leave one of them out, or write parquet or orc.",
             ) from None
 
