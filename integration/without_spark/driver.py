@@ -53,8 +53,8 @@ def run_job(settings: Mapping[str, Any], workers: Workers) -> tuple[int, str]:
     """Run the job to its end.
 
     Args:
-        settings: job, location, produced, batch, sinks, options, tasks, chained, forever, arm,
-            arm_from, control.
+        settings: job, location, produced, batch, places, sinks, options, tasks, chained, forever,
+            arm, arm_from, control.
         workers: run its tasks.
 
     Returns:
@@ -89,7 +89,8 @@ class Host(PlainHost):
 
     def __init__(self, settings: Mapping[str, Any], options: JobOptions, workers: Workers) -> None:
         tasks = settings.get("tasks", source.PARTITIONS)
-        rows = source.Orders(Path(settings["produced"]), settings["batch"], tasks)
+        places = settings.get("places", ())
+        rows = source.Orders(Path(settings["produced"]), settings["batch"], tasks, places)
         forever = bool(settings.get("forever"))
         super().__init__(settings["job"], options, rows, workers, forever=forever)
         self._settings = settings

@@ -19,6 +19,8 @@ from integration.without_spark.targets import (
     IcebergTarget,
     KafkaTarget,
     Pieces,
+    RoutedKafkaTarget,
+    RoutedStagedKafkaTarget,
     SqlTarget,
     StagedKafkaTarget,
     Target,
@@ -46,7 +48,12 @@ CATALOGS = {
 }
 # One of the older format version.
 VERSIONS = {"iceberg_v1": ("iceberg_v1",)}
-TOPICS = {"kafka": KafkaTarget, "staged_kafka": StagedKafkaTarget}
+TOPICS = {
+    "kafka": KafkaTarget,
+    "staged_kafka": StagedKafkaTarget,
+    "routed_kafka": RoutedKafkaTarget,
+    "routed_staged_kafka": RoutedStagedKafkaTarget,
+}
 """The kinds of targets that are topics."""
 SQL = ("mysql", "mariadb")
 """Those that are tables on a server."""

@@ -29,6 +29,8 @@ SCHEMA = pa.schema(
     ]
 )
 
+PLACE = pa.field("place", pa.string())
+
 
 def produce(path: Path, count: int) -> None:
     """Let there be `count` orders."""
@@ -84,10 +86,19 @@ def split(starts: Sequence[int], ends: Sequence[int], tasks: int) -> list[tuple[
     return parts
 
 
-def read_all(ranges: Iterable[Range]) -> Iterator[pa.RecordBatch]:
-    """The records of ranges, one after the other."""
+def read_all(
+    ranges: Iterable[Range], places: Sequence[str | None] = ()
+) -> Iterator[pa.RecordBatch]:
+    """The records of ranges, one after the other; with places, which are dealt to them in turn, in
+    a last column.
+    """
     for one in ranges:
-        yield from read(one.partition, one.start, one.end)
+        for rows in read(one.partition, one.start, one.end):
+            if places:
+                dealt = [places[number % len(places)] for number in rows["id"].to_pylist()]
+                yield rows.append_column(PLACE, pa.array(dealt, PLACE.type))
+            else:
+                yield rows
 
 
 def offsets_after(count: int) -> list[int]:
@@ -107,14 +118,17 @@ class Orders:
         path: says how many there are.
         batch: how many a micro-batch has at most.
         parallelism: how many tasks a micro-batch has.
+        places: as `read_all` takes them.
     """
 
-    schema = SCHEMA
-
-    def __init__(self, path: Path, batch: int, parallelism: int) -> None:
+    def __init__(
+        self, path: Path, batch: int, parallelism: int, places: Sequence[str | None] = ()
+    ) -> None:
         self._path = path
         self._batch = batch
+        self._places = places
         self.parallelism = parallelism
+        self.schema = SCHEMA.append(PLACE) if places else SCHEMA
 
     def end_after(self, start: str | None) -> str | None:
         """See `Rows`."""
@@ -125,4 +139,4 @@ class Orders:
     def tasks(self, start: str | None, end: str | None) -> Sequence[TaskRows]:
         """See `Rows`."""
         parts = split(offsets_of(start), offsets_of(end), self.parallelism)
-        return [partial(read_all, ranges) for ranges in parts]
+        return [partial(read_all, ranges, self._places) for ranges in parts]

@@ -21,6 +21,7 @@ from harness import checker, order_files, workload
 from harness.iceberg_places import Place
 from harness.rights import secret_file
 from integration.kafka.topics import Topics
+from integration.without_spark.source import PLACE
 from twophase.testing.services.access import SqlAccess
 
 CANARY = "another_application"
@@ -248,6 +249,9 @@ class KafkaTarget:
     Args:
         brokers: `host:port`.
         job: the job's name.
+
+    Attributes:
+        written: the topics that rows go to, and how many partitions each has.
     """
 
     def __init__(self, brokers: str, job: str) -> None:
@@ -255,6 +259,7 @@ class KafkaTarget:
         self._clients = Topics(brokers)
         name = uuid.uuid4().hex[:12]
         self.topic = self._clients.create(3, f"orders-{name}")
+        self.written = {self.topic: 3}
         self.ledger = self._clients.create(2, f"ledger-{name}", {"cleanup.policy": "compact"})
         self._mine = f"/{self.topic}/{job}/"
         self._canary = f"{CANARY}-{name}"
@@ -279,11 +284,11 @@ class KafkaTarget:
         admin = self._topics.admin
         mine = admin.describe_transactions(self._open(["Ongoing", "PrepareCommit"]))
         whole = [one for one in mine.values() if (self.ledger, 0) in one.topic_partitions]
-        return Pieces(len(whole), 0, len(self._topics.marked(self.topic)))
+        return Pieces(len(whole), 0, self._visible())
 
     def rows(self) -> checker.Records:
         """As a reader of committed records gets them."""
-        found = [message.value() for message in self._topics.records(self.topic)]
+        found = [one.value() for name in self.written for one in self._topics.records(name)]
         return order_files.records([json.loads(value) for value in found if value is not None])
 
     def check_canary(self) -> None:
@@ -312,6 +317,9 @@ class KafkaTarget:
             self._clients.admin.close()
             self._clients = Topics(self._brokers)
 
+    def _visible(self) -> int:
+        return sum(len(self._topics.marked(name)) for name in self.written)
+
     def _open(self, states: list[str]) -> list[str]:
         listed = self._topics.admin.list_transactions(state_filters=states)
         ids = [one.transactional_id for found in listed.values() for one in found]
@@ -333,4 +341,24 @@ class StagedKafkaTarget(KafkaTarget):
                 announced[key] = message.value()
         waiting = {value for value in announced.values() if value is not None}
         copied = {*self._topics.marked(self.ledger)}
-        return Pieces(len(waiting - copied), 0, len(self._topics.marked(self.topic)))
+        return Pieces(len(waiting - copied), 0, self._visible())
+
+
+class RoutedKafkaTarget(KafkaTarget):
+    """The same with two more topics, which rows name in the column `source.PLACE`."""
+
+    def __init__(self, brokers: str, job: str) -> None:
+        super().__init__(brokers, job)
+        others = {f"{self.topic}-{partitions}": partitions for partitions in (1, 2)}
+        for name, partitions in others.items():
+            self._clients.create(partitions, name)
+        self.written |= others
+        self.places = (None, *others)
+
+    def sink(self) -> dict[str, Any]:
+        routing = {"topic_column": PLACE.name, "other_topics": list(self.places[1:])}
+        return super().sink() | routing
+
+
+class RoutedStagedKafkaTarget(RoutedKafkaTarget, StagedKafkaTarget):
+    """The same with a staging topic."""
