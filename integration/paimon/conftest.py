@@ -28,10 +28,10 @@ def zygote() -> Iterator[Zygote]:
 def make_scenario(zygote: Zygote, tmp_path: Path) -> Iterator[Callable[..., PaimonScenario]]:
     made: list[PaimonScenario] = []
 
-    def make(**options: Any) -> PaimonScenario:
+    def make(kinds: tuple[str, ...] = ("paimon",), **options: Any) -> PaimonScenario:
         folder = tmp_path / f"scenario-{len(made)}"
         folder.mkdir()
-        scenario = PaimonScenario(zygote, {}, ("paimon",), folder, options)
+        scenario = PaimonScenario(zygote, {}, kinds, folder, options)
         made.append(scenario)
         return scenario
 

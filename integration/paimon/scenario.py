@@ -1,5 +1,5 @@
-"""A plain job whose target is a Paimon table, partitioned by `kafka_partition`, beside a table of
-another application. Read by pypaimon without the product.
+"""A plain job with a target that is a Paimon table, partitioned by `kafka_partition`, beside a
+table of another application. Read by pypaimon without the product.
 """
 
 from __future__ import annotations
@@ -19,11 +19,13 @@ from twophase.testing.services.access import SqlAccess
 
 
 class PaimonScenario(Scenario):
-    """See `Scenario`; its targets are Paimon tables."""
+    """See `Scenario`; its targets may be Paimon tables."""
 
     def new_target(self, kind: str, servers: Mapping[str, SqlAccess], brokers: str) -> Target:
         """See `Scenario.new_target`."""
-        return PaimonTarget(self.scratch)
+        if kind == "paimon":
+            return PaimonTarget(self.scratch)
+        return super().new_target(kind, servers, brokers)
 
 
 class PaimonTarget:

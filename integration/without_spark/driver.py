@@ -53,8 +53,8 @@ def run_job(settings: Mapping[str, Any], workers: Workers) -> tuple[int, str]:
     """Run the job to its end.
 
     Args:
-        settings: job, location, produced, batch, places, sinks, options, tasks, chained, forever,
-            arm, arm_from, control.
+        settings: job, location, produced, batch, places, sinks, options, tasks, chained, first,
+            forever, arm, arm_from, control.
         workers: run its tasks.
 
     Returns:
@@ -96,6 +96,7 @@ class Host(PlainHost):
         self._settings = settings
         self._of_processes = workers
         workers.chained = bool(settings.get("chained"))
+        workers.first = settings.get("first", "")
         self._arm_from = settings.get("arm_from")
         if self._arm_from is None:
             self._arm()

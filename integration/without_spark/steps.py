@@ -154,42 +154,40 @@ def lose_a_worker(scenario: Scenario, point: str, number: int, hit: int = 1) -> 
 AHEAD = {"checkpoint.mode": "at_least_once"}
 
 
-def die_ahead(scenario: Scenario, point: str, number: int) -> str:
-    """The driver kills itself in checkpoint `number` with one sink ahead; return that sink.
-
-    Which of the sinks acknowledges first is up to their tasks.
-    """
+def die_ahead(scenario: Scenario, ahead: str, point: str, number: int) -> None:
+    """The driver kills itself in checkpoint `number` with the sink of a kind of target ahead."""
     scenario.produce(number + 1)
-    killed(scenario.run(f"{point}=kill", arm_from=number), point)
-    return check_ahead(scenario, point, number)
+    first = f"{ahead}_orders"
+    killed(scenario.run(f"{point}=kill", arm_from=number, first=first), point)
+    check_ahead(scenario, first, point, number)
 
 
-def check_ahead(scenario: Scenario, point: str, number: int) -> str:
-    """One sink has or gets checkpoint `number`, which is not decided; return its name."""
+def check_ahead(scenario: Scenario, first: str, point: str, number: int) -> None:
+    """This sink has or gets checkpoint `number`, which is not decided."""
     state = scenario.state()
     assert (state.decided, state.committed) == (number, number)
     [ahead] = scenario.history().sink_decisions
-    assert (ahead.checkpoint, len(ahead.pieces)) == (number, source.PARTITIONS)
+    assert (ahead.sink, ahead.checkpoint) == (first, number)
+    assert len(ahead.pieces) == source.PARTITIONS
     for name, pieces in zip(scenario.targets, state.targets, strict=True):
         visible = {VISIBLE_AHEAD.get(point, 0)} if name == ahead.sink else {0}
         assert (pieces.visible - number * BATCH) // PIECE in visible, f"{name}: {pieces}"
         if name == ahead.sink:
             whole = pieces.prepared * PIECE + pieces.visible
             assert whole == (number + 1) * BATCH, f"{name}: {pieces}"
-    return ahead.sink
 
 
 VISIBLE_AHEAD = {"C13": 1, "C14": 1, "C15": 2, "A02": 2, "C06": 2, "C07": 2, "C18": 0, "C22": 2}
 """Pieces of the sink that is ahead whose rows are visible after a kill there; 0 elsewhere."""
 
 
-def die_ahead_twice(scenario: Scenario, first: str, second: str, number: int) -> None:
+def die_ahead_twice(scenario: Scenario, ahead: str, first: str, second: str, number: int) -> None:
     """A driver leaves a sink ahead, and the next one kills itself in its recovery or in the retry:
     the same sink is ahead.
     """
-    sink = die_ahead(scenario, first, number)
+    die_ahead(scenario, ahead, first, number)
     killed(scenario.run(f"{second}=kill"), second)
-    assert check_ahead(scenario, second, number) == sink
+    check_ahead(scenario, f"{ahead}_orders", second, number)
 
 
 # -- commits behind the next micro-batch -----------------------------------------------------------

@@ -70,11 +70,14 @@ class Workers:
     Attributes:
         armed: the failpoints of the workers.
         chained: whether one worker writes the rows of a range to all sinks, as in a chain.
+        first: the sink whose tasks have ended, and which has acknowledged, before the others begin;
+            empty for all at once.
     """
 
     def __init__(self) -> None:
         self.armed = ""
         self.chained = False
+        self.first = ""
         self._running: dict[Connection, _Running] = {}
         self._control, theirs = socket.socketpair()
         sys.stdout.flush()
@@ -87,7 +90,16 @@ class Workers:
     def run(
         self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
     ) -> None:
-        """Run all tasks side by side, and `done` as each ends; raise the first failure when no
+        """Run the tasks, side by side unless a sink is to be the first."""
+        first = [task for task in tasks if task.sink == self.first]
+        others = [task for task in tasks if task.sink != self.first]
+        for some in filter(None, (first, others)):
+            self._run(some, timeout_s, stopping, done)
+
+    def _run(
+        self, tasks: Sequence[Task], timeout_s: float, stopping: threading.Event, done: Done
+    ) -> None:
+        """Run tasks side by side, and `done` as each ends; raise the first failure when no
         task runs any more.
         """
         running = self._running = {}
