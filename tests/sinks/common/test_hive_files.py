@@ -44,6 +44,19 @@ def test_a_parquet_file_has_the_timestamps_and_the_maker_that_hive_goes_by() -> 
     assert b"org.apache.spark.version" not in (found.metadata.metadata or {})
 
 
+def test_an_orc_file_has_times_of_utc_under_names_in_small_letters() -> None:
+    moment = datetime.datetime(2026, 3, 29, 1, 30, 0, 123456, UTC)
+    berlin = pa.timestamp("us", "Europe/Berlin")
+    columns = {"At": pa.array([moment, None], TIME), "there": pa.array([moment, None], berlin)}
+    found = pa.orc.ORCFile(written(write_orc, **columns)).read()
+    assert found.schema.names == ["at", "there"]
+    assert {field.type for field in found.schema} == {pa.timestamp("ns")}
+    for column in found.cast(
+        pa.schema([(name, pa.timestamp("us")) for name in found.schema.names])
+    ):
+        assert column.to_pylist() == [moment.replace(tzinfo=None), None]
+
+
 @given(st.dates(max_value=datetime.date(1582, 10, 4)))
 def test_a_day_keeps_its_name_in_the_julian_calendar(day: datetime.date) -> None:
     year, leap = day.year - 1, day.year % 4 == 0

@@ -181,6 +181,7 @@ def test_dropping_leaves_out_the_bad_records_and_no_other(value: bytes | None) -
         (b'{"zz":', b'{"a":1}}{"a":2}'),
         (b'{"zz":[', b'{}]}{"a":2}'),
         (b'{"zz":[{}', b',{"a":1}]}{"a":2}'),
+        (b'{"a":1} {"zz":', b'{"a":2}}'),
         (b'{"b":"', b'"}{"a":2}'),
         (b'{"a":1}{"b":"', b'"}'),
         (b'{"a":1}{"a":1}\x00}', b'{"a":1}'),

@@ -78,6 +78,11 @@ def test_what_a_server_would_take_for_a_label_is_refused(text):
     assert is_refused(plan_of("enum", ["new", "paid", "x,y"]), text)
 
 
+@pytest.mark.parametrize("text", ["NEW", "new ", "paid,new", "new,new", "new, paid", "new,", "3"])
+def test_what_a_server_would_take_for_a_set_of_labels_is_refused(text):
+    assert is_refused(plan_of("set", ["new", "paid", "x"]), text)
+
+
 def test_a_label_that_may_be_another_one_is_refused():
     """The servers show characters beyond U+FFFF as question marks."""
     assert is_refused(plan_of("enum", ["new", "?"]), "?")

@@ -107,6 +107,25 @@ def test_a_number_is_written_exactly_or_refused_by_name(data, kind, case, text_f
         assert "Row 1 of a batch of 2: column 'c' cannot store" in caught.value.what
 
 
+EXACT = [case for case in COLUMNS if case[0].data_type not in ("float", "double")]
+
+
+@pytest.mark.parametrize(
+    ("column", "low", "high"),
+    [pytest.param(*case[:3], id=case[0].column_type) for case in EXACT if not case[3]],
+)
+def test_the_last_whole_number_of_a_column_is_written_and_the_next_is_refused(column, low, high):
+    kind = pa.decimal256(40, 0)
+    plan = plan_column(pa.field("f", kind), column)
+    assert isinstance(plan, ColumnPlan)
+    numbers = [pa.record_batch({"f": pa.array([Decimal(int(one))], kind)})
+               for one in (low, high, high + 1, low - 1)]  # fmt: skip
+    assert [encode(batch, [plan], LOAD_DATA).rows for batch in numbers[:2]] == [1, 1]
+    for batch in numbers[2:]:
+        with pytest.raises(RejectedRowsError, match=f"the column keeps {low} to {high}"):
+            encode(batch, [plan], LOAD_DATA)
+
+
 @pytest.mark.parametrize(
     ("kind", "declared"),
     [(pa.int8(), "tinyint"), (pa.int64(), "bigint"), (pa.uint64(), "bigint unsigned"),
