@@ -19,14 +19,12 @@ from tests.sinks.iceberg import test_protocol as protocol
 from tests.sinks.iceberg.given import (
     Given,
     Test,
-    at,
     in_flight,
     of_branch,
     of_new_columns,
     of_rewind,
     with_sink,
 )
-from tests.sinks.iceberg.test_moments import IN_FLIGHT
 from twophase.ids import Attempt
 
 pytestmark = [pytest.mark.part("files"), pytest.mark.server, pytest.mark.thin(6)]
@@ -77,15 +75,13 @@ CASES: dict[str, Test] = {
     "others change it without end": in_flight(
         writers.test_a_table_that_others_change_without_end_is_retried_later
     ),
-    "others append": at(IN_FLIGHT, others.append),
-    "others overwrite": at(IN_FLIGHT, others.overwrite),
-    "others compact": at(IN_FLIGHT, others.compact),
-    "others set a property": at(IN_FLIGHT, others.set_a_property),
-    "others add a column": at(IN_FLIGHT, others.add_a_column),
-    "others drop a column": at(IN_FLIGHT, others.drop_a_column),
+    "others replace the spec": in_flight(
+        writers.test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name,
+        others.replace_the_spec,
+        "partition spec 0 was removed",
+        True,
+    ),
     "others roll back": rolled_back,
-    "others roll back in flight": at(IN_FLIGHT, others.roll_back),
-    "others roll back their own": at(IN_FLIGHT, others.append_and_roll_back),
     "a folded piece": with_sink(protocol.test_a_folded_piece_is_committed_still),
     # a fence, an abort
     "an older driver is fenced": in_flight(

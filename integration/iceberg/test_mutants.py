@@ -58,6 +58,14 @@ REST = [
         r"\[\] == \[100\]",
     ),
     Mutant(
+        "a commit requires the partition spec",
+        RestServerCatalog.as_read,
+        "            AssertDefaultSpecId(default_spec_id=was.default_spec_id),\n",
+        "",
+        CASES["others replace the spec"],
+        MISSING,
+    ),
+    Mutant(
         "a fence changes the branch",
         RestServerCatalog.new_property,
         "updates = [*made.updates, SetPropertiesUpdate(updates={key: value})]",

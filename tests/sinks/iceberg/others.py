@@ -256,23 +256,21 @@ def move(table: Table) -> None:
     table.catalog.commit_table(table, (), (to,))
 
 
-def leave_the_spec(table: Table) -> None:
-    """No snapshot has a file any more whose partition spec was the table's."""
+def replace_the_spec(table: Table) -> None:
+    """Of a table that has no files yet."""
     partition_it(table)
-    for what in (compact, append, expire):
-        table.refresh()
-        what(table)
-
-
-def remove_spec_0(table: Table) -> None:
+    table.refresh()
     table.catalog.commit_table(table, (), (RemovePartitionSpecsUpdate(spec_ids=[0]),))
 
 
 def remove_the_spec(table: Table) -> None:
     """As engines do once no snapshot has a file of it."""
-    leave_the_spec(table)
+    partition_it(table)
+    for what in (compact, append, expire):
+        table.refresh()
+        what(table)
     table.refresh()
-    remove_spec_0(table)
+    table.catalog.commit_table(table, (), (RemovePartitionSpecsUpdate(spec_ids=[0]),))
 
 
 def set_schema(table: Table, fields: list[NestedField]) -> None:

@@ -141,7 +141,7 @@ COMMIT = [
         AssertLayout.validate,
         "not self.specs <= base_metadata.specs().keys()",
         "False",
-        in_flight(no_longer, others.remove_spec_0, "partition spec 0 was removed", True),
+        in_flight(no_longer, others.replace_the_spec, "partition spec 0 was removed", True),
         MISSING,
     ),
     Mutant(

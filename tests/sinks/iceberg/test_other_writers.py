@@ -22,16 +22,14 @@ from tests.sinks.iceberg.others import (
     change,
     expire,
     ids_of,
-    leave_the_spec,
     move,
     partition_it,
-    remove_spec_0,
     rename_a_column,
+    replace_the_spec,
     rival_of,
     roll_back,
     rows,
     snapshots_of,
-    theirs,
     upgrade,
 )
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
@@ -67,7 +65,7 @@ def test_rows_of_an_older_partition_spec_are_read_by_a_filter_of_the_new_one(
 @pytest.mark.parametrize("in_flight", [False, True], ids=["", "in flight"])
 @pytest.mark.parametrize(
     ("what", "named"),
-    [(upgrade, "its format version is 3 now"), (remove_spec_0, "partition spec 0 was removed")],
+    [(upgrade, "its format version is 3 now"), (replace_the_spec, "partition spec 0 was removed")],
 )
 def test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name(
     harness: IcebergHarness,
@@ -78,8 +76,6 @@ def test_a_table_that_no_longer_takes_the_files_stops_the_job_by_name(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     piece = harness.write(sink, rows(0))
-    change(harness, lambda table: table.append(theirs(50)))
-    change(harness, leave_the_spec)
     now_or_in_flight(harness, monkeypatch, what, in_flight)
     with pytest.raises(StopJobError, match=f"{named}. 1 rows wait in the staging area"):
         sink.commit([CommitRequest(piece)])
