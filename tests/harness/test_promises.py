@@ -1,5 +1,5 @@
-"""Each promise of docs/reliability.md has a test in `make test` and one in `make proof`, and both
-are where the page says.
+"""Each promise of docs/reliability.md has a test in `make test` and one in `make proof`, or in
+`make versions` if its row says so, and both are where the page says.
 
 Its first table says what backs a promise, its second what of that runs when: a row each, by the
 same name. What a run takes is asked of pytest, with the options of that run.
@@ -17,6 +17,7 @@ import pytest
 
 from harness import paimon_environment
 from harness.environments import is_made, python_in
+from harness.versions import TRIALS
 
 ROOT = Path(__file__).parents[2]
 _TEST = re.compile(r"`([\w/]+\.py(?:::[^`]+)?)`")
@@ -104,6 +105,10 @@ def in_proof() -> set[str]:
     return collect([name for _, _, proof in rows() for name in proof], "--proof")
 
 
+def in_versions() -> set[str]:
+    return {tests for trial in TRIALS for tests in trial.tests}
+
+
 def test_each_promise_has_one_row_of_what_runs_and_each_row_a_promise() -> None:
     backed, run = (
         Counter(row[0] for row in table(section)) for section in ("Promises", "What runs when")
@@ -120,7 +125,9 @@ def test_a_promise_is_backed_by_both(in_test: set[str], in_proof: set[str], row:
     if any(map(_of_paimon, [*test, *proof])) and not is_made(paimon_environment.FOLDER):
         pytest.skip(paimon_environment.WHY_NOT)
     assert not [name for name in test if not _takes(in_test, name)], "make test leaves it out"
-    assert not [name for name in proof if not _takes(in_proof, name)], "make proof leaves it out"
+    [cell] = [cells[2] for cells in table("What runs when") if cells[0] == promise]
+    taken = in_versions() if "`make versions`" in cell else in_proof
+    assert not [name for name in proof if not _takes(taken, name)], "make proof leaves it out"
 
 
 @pytest.mark.parametrize(
