@@ -28,6 +28,7 @@ from twophase.testing.harness import LINEAGE
 from twophase.testing.services.iceberg_rest import IcebergRestService
 
 pytestmark = [
+    pytest.mark.part("files"),
     pytest.mark.spark,
     pytest.mark.server,
     pytest.mark.skipif(SPARK != (4, 1), reason="Iceberg has a runtime for no newer Spark"),

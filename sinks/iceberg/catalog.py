@@ -59,7 +59,13 @@ from twophase.sinks.iceberg.partitions import check_names, new_spec
 TRIES = 10
 _UNCLEAR = 3
 """So many changes whose outcome is unknown are tried: each may have waited for its deadline."""
-_NAMELESS = (ValueError, NotImplementedError, EOFError, zlib.error, ValidationError)
+_NAMELESS: tuple[type[Exception], ...] = (
+    ValueError,
+    NotImplementedError,
+    EOFError,
+    zlib.error,
+    ValidationError,
+)
 """What pyiceberg raises of metadata that it cannot read, change or write, beside OSError."""
 _MODULES = {
     CatalogKind.SQL: "sql_catalog",
@@ -343,7 +349,7 @@ class Catalog(ABC):
             made = self._client.commit_table(change.table, required, tuple(change.updates))
         except CommitFailedException:
             raise
-        except (*self.failures, *_NAMELESS) as error:
+        except self.failures + _NAMELESS as error:
             raise self._unclear(error) from self._cause(error)
         private_api.delete_old_metadata(self._client, change.table, made.metadata)
 

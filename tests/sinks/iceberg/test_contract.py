@@ -54,8 +54,8 @@ class TestIcebergSinkIsKilled(SinkKillContract):
 
 @pytest.mark.proof
 class TestIcebergSinkIsKilledAtManyLines(TestIcebergSinkIsKilled):
-    points = ("D02=kill",)
-    methods = SinkKillContract.methods
+    points = representatives(["D02=kill"], {"D02=kill"})
+    methods = representatives(SinkKillContract.methods, SinkKillContract.methods)
     lines_at_most = 100
 
 

@@ -52,6 +52,6 @@ class TestPaimonSinkIsKilled(SinkKillContract):
 
 @pytest.mark.proof
 class TestPaimonSinkIsKilledAtManyLines(TestPaimonSinkIsKilled):
-    points = ("D02=kill",)
-    methods = SinkKillContract.methods
+    points = representatives(["D02=kill"], {"D02=kill"})
+    methods = representatives(SinkKillContract.methods, SinkKillContract.methods)
     lines_at_most = 100
