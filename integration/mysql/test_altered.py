@@ -19,6 +19,7 @@ import pytest
 
 from harness.branches import roll_back_branches
 from harness.held_jobs import wait_until
+from harness.selection import first_of
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import Committed, RetryLater
@@ -30,6 +31,7 @@ from twophase.errors import (
     TargetUnreachableError,
 )
 from twophase.ids import Attempt, Subtask
+from twophase.sinks.mysql.client.codes import LOCK_WAIT_TIMEOUT
 from twophase.sinks.mysql.open_sink import OpenMySqlSink
 from twophase.testing.harness import transaction_id
 from twophase.testing.services import MariaDbService, MySqlService
@@ -291,7 +293,7 @@ def test_a_branch_whose_table_was_altered_waits_for_a_restart_and_ends_no_server
             [outcome] = commit(sink, piece)
             assert isinstance(outcome, RetryLater)
             assert "was altered while a branch is prepared" in outcome.reason
-            with pytest.raises(TargetUnreachableError, match="Next: restart the MySQL server"):
+            with pytest.raises(TargetUnreachableError, match="then restart the MySQL server"):
                 sink.abort([other])
         cursor.execute("SELECT 1")
     table.server.restart()
@@ -300,6 +302,117 @@ def test_a_branch_whose_table_was_altered_waits_for_a_restart_and_ends_no_server
         sink.abort([other])
         assert sink.in_doubt() == []
     assert table.ids() == [1]
+
+
+WAITS, PASSES, RESTART = "waits", "passes", "passes, and the branch waits for a restart"
+EMPTIED, NO_TABLE, ANOTHER = "the rows are gone", "there is no table", "it is another table"
+EMPTIED_BY_THEN = "it is another table, and nothing was ever committed to the old one"
+VIRTUAL = "ALTER TABLE target ADD w BIGINT AS (id + 1) VIRTUAL"
+AGAIN = "DROP TABLE target; CREATE TABLE target (id BIGINT PRIMARY KEY, name TEXT, amount DOUBLE)"
+DDL = [
+    ("TRUNCATE TABLE target", EMPTIED),
+    (VIRTUAL, RESTART),
+    ("ALTER TABLE target ALTER amount SET DEFAULT 1", RESTART),
+    ("ALTER TABLE target ADD w BIGINT AS (id + 1) STORED", WAITS),
+    ("ALTER TABLE target MODIFY amount FLOAT", WAITS),
+    ("ALTER TABLE target RENAME COLUMN amount TO price", WAITS),
+    ("ALTER TABLE target DROP COLUMN amount", WAITS),
+    ("ALTER TABLE target COMMENT 'of orders'", WAITS),
+    ("CREATE INDEX by_name ON target (name(9))", WAITS),
+    ("OPTIMIZE TABLE target", PASSES),
+    ("CREATE TRIGGER t BEFORE INSERT ON target FOR EACH ROW SET NEW.id = NEW.id", PASSES),
+    ("DROP TABLE target", NO_TABLE),
+    ("RENAME TABLE target TO renamed", NO_TABLE),
+    (AGAIN, ANOTHER),
+    (AGAIN, EMPTIED_BY_THEN),
+]
+
+
+def passes(table: MySqlHarness, statement: str) -> bool:
+    """Return whether DDL does not wait for a prepared branch."""
+    wait_for_the_next_second(table)
+    with closing(table.server.connect(table.database)) as other, other.cursor() as cursor:
+        cursor.execute("SET lock_wait_timeout = 1")
+        cursor.execute("SET innodb_lock_wait_timeout = 1")
+        try:
+            for one in statement.split("; "):
+                cursor.execute(one)
+        except pymysql.OperationalError as error:
+            if error.args[0] != LOCK_WAIT_TIMEOUT:
+                raise
+            return False
+    return True
+
+
+@pytest.mark.parametrize(("statement", "ends"), first_of(1, DDL))
+def test_what_ddl_does_to_a_branch_that_is_prepared(
+    table: MySqlHarness, statement: str, ends: str
+) -> None:
+    if ends == ANOTHER:
+        first = table.opened()
+        assert commit(first, table.write(first, table.rows([5]), checkpoint=1)) == [Committed()]
+        first.close()
+    [piece] = left_behind(table, "SELECT 1")
+    assert passes(table, statement) is (ends != WAITS)
+    if ends == NO_TABLE:
+        with pytest.raises(ConfigError, match="There is no table"):
+            next_driver(table)
+        assert len(table.branches()) == 1
+        return
+    with closing(table.new_sink().open(table.context())) as sink:
+        assert bool(sink.history().replaced) is (ends == ANOTHER)
+        if ends == ANOTHER:  # a start stops with TargetChangedError
+            return
+        [outcome] = commit(sink, piece)
+    if ends in (RESTART, EMPTIED_BY_THEN):
+        assert isinstance(outcome, RetryLater)
+        table.server.restart()
+        with closing(next_driver(table)) as sink:
+            [outcome] = commit(sink, piece)
+    assert outcome == Committed()
+    assert table.ids() == ([] if ends in (EMPTIED, EMPTIED_BY_THEN) else [1])
+
+
+@pytest.mark.proof
+def test_on_mariadb_ddl_that_touches_the_rows_waits_for_a_branch_that_is_prepared() -> None:
+    with MariaDbService(own=True) as server:
+        for statement, ends in DDL:
+            table = MySqlHarness(server)
+            [piece] = left_behind(table, "SELECT 1")
+            harmless = ends == PASSES or "SET DEFAULT" in statement
+            assert passes(table, statement) is harmless, statement
+            with closing(next_driver(table)) as sink:
+                assert commit(sink, piece) == [Committed()]
+            assert table.ids() == [1]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("is_followed", [True, False])
+def test_a_rollback_under_a_virtual_column_ends_the_server_unless_the_column_is_dropped_first(
+    is_followed: bool,
+) -> None:
+    with MySqlService(own=True) as server:
+        table = MySqlHarness(server)
+        [piece] = left_behind(table, VIRTUAL)
+        with closing(next_driver(table)) as sink:
+            with pytest.raises(TargetUnreachableError) as caught:
+                sink.abort([piece])
+        assert caught.value.remedy == (
+            "drop the VIRTUAL columns that the table has got since, then restart the MySQL server."
+        )
+        if is_followed:
+            table.sql("ALTER TABLE target DROP COLUMN w")
+        server.restart()
+        with closing(next_driver(table)) as sink:
+            if is_followed:
+                sink.abort([piece])
+                assert (table.ids(), table.branches()) == ([], [])
+                return
+            with pytest.raises(TargetUnreachableError):
+                sink.abort([piece])
+        with pytest.raises(pymysql.OperationalError):
+            server.connect()
+        server.kill()  # it may not even start again
 
 
 @pytest.mark.proof

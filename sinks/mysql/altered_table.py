@@ -3,7 +3,8 @@
 The metadata lock of a branch ends there with its session, and an ALTER that rewrites no row
 (`ADD COLUMN`) does not wait for its row locks. Then `XA COMMIT` and `XA ROLLBACK` end the server
 with all its sessions. It comes back with the branch committed or rolled back; a server that was
-restarted in between stays up (docs/production.md).
+restarted in between stays up. Not so for a VIRTUAL column: there `XA ROLLBACK` ends the restarted
+server too, perhaps at each start from then on. It has to be dropped before (docs/production.md).
 """
 
 from __future__ import annotations
@@ -44,7 +45,8 @@ def why_to_wait(session: Session, owner: Owner, table: TableIdentity, xids: Coll
     return (
         f"{table.schema}.{table.name} was altered while a branch is prepared, and MySQL "
         f"{_version(session).text} may end, with all its sessions, in XA COMMIT and XA ROLLBACK "
-        "then: restart the server first, which keeps the branch"
+        "then: drop the VIRTUAL columns that the table has got since, and restart the server, "
+        "which keeps the branch"
     )
 
 

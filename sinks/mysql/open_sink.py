@@ -220,7 +220,11 @@ class OpenMySqlSink(OpenArrowSink):
             with self._link.session() as session:
                 reason = why_to_wait(session, self._owner, self._table, left)
             if reason:
-                raise TargetUnreachableError(f"{reason}.", remedy="restart the MySQL server.")
+                raise TargetUnreachableError(
+                    f"{reason}.",
+                    remedy="drop the VIRTUAL columns that the table has got since, then restart "
+                    "the MySQL server.",
+                )
 
     def _check_metadata(self, session: Session) -> None:
         """Check that the branches will be those of the metadata tables that are there now.
