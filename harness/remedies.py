@@ -223,8 +223,8 @@ def _names(value: ast.AST, *, is_filled_in: bool = False) -> Iterator[tuple[str,
         case ast.FormattedValue(value=inner):
             yield from _names(inner, is_filled_in=True)
         case _:
-            for inner in ast.iter_child_nodes(value):
-                yield from _names(inner, is_filled_in=is_filled_in)
+            for child in ast.iter_child_nodes(value):
+                yield from _names(child, is_filled_in=is_filled_in)
 
 
 def _returned(function: ast.FunctionDef) -> Iterator[ast.expr]:

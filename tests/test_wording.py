@@ -11,7 +11,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from harness.remedies import modules, texts_in
+from harness.remedies import Texts, modules, wanted_from
 from twophase.cli.main import main
 from twophase.errors import ConfigError
 from twophase.wording import of_command, worded
@@ -91,14 +91,16 @@ def bare_settings(text: str) -> list[str]:
     """What a remedy tells to set, and does not name as a setting that can be pasted."""
     rest = re.sub(r"`[^`]*`", "", text)
     keys = "|".join(sorted(map(re.escape, JOB_KEYS | SINK_KEYS), key=len, reverse=True))
-    return re.findall(rf"\b(?:set|unset|use) (?:{keys})\b(?! of every)|\b(?:{keys})=\S", rest)
+    return re.findall(
+        rf"\b(?:set|unset|use) (?:{keys})\b(?! of every| {{}} back)|\b(?:{keys})=\S", rest
+    )
 
 
 def test_each_remedy_names_what_to_set_so_that_it_can_be_pasted() -> None:
     bare = {
         (str(module), text): found
         for module in modules()
-        for text in texts_in(module.read_text())
+        for text in Texts(module.read_text(), wanted_from()[module]).texts
         if (found := bare_settings(text))
     }
     assert bare == {}
@@ -109,7 +111,7 @@ def test_each_setting_in_a_remedy_is_one() -> None:
     named = {
         key: module
         for module in modules()
-        for text in texts_in(module.read_text())
+        for text in Texts(module.read_text(), wanted_from()[module]).texts
         for key in re.findall(r"`([A-Za-z{][\w.{}]*)=", text)
     }
     assert {key: named[key] for key in named if key not in known and "{}" not in key} == {}

@@ -62,6 +62,26 @@ def test_vacuum_between_the_phases(table: DeltaHarness, retain: str, outcome: ty
     assert isinstance(commit(sink, piece)[0], outcome)
 
 
+def test_an_undecided_piece_whose_records_somebody_deletes_is_gone_and_vacuum_takes_its_files(
+    table: DeltaHarness,
+) -> None:
+    """As docs/by-hand.md says."""
+    sink = table.opened()
+    table.write(sink, range(3))
+    for record in (table.folder / "_twophase").rglob("*-*.*"):
+        record.unlink()
+    assert table.records() == []
+    check = "spark.databricks.delta.retentionDurationCheck.enabled"
+    with changed(table.spark, {check: "false"}):
+        table.sql("VACUUM {table} RETAIN 0 HOURS")
+    assert table.data_files() == []
+    again = table.opened(Attempt(2, 1))
+    assert list(again.in_doubt()) == []
+    piece = table.write(again, range(4), attempt=Attempt(2, 1))
+    assert commit(again, piece) == [Committed()]
+    assert table.ids() == [0, 1, 2, 3]
+
+
 def test_a_changed_manifest_is_lost(table: DeltaHarness) -> None:
     sink = table.opened()
     piece = table.write(sink, range(3))

@@ -39,8 +39,8 @@ _BROKER_CERTIFICATE = re.compile(
     re.IGNORECASE,
 )
 _PAIR = (
-    "set kafka.ssl.certificate.location and kafka.ssl.key.location to a certificate in PEM "
-    "that has not expired, of an authority in the broker's truststore, and its key"
+    "set `kafka.ssl.certificate.location=FILE`, a certificate in PEM that has not expired, of an "
+    "authority in the broker's truststore, and `kafka.ssl.key.location=FILE`, its key"
 )
 _COMMON = (
     "let the broker's listener take TLS 1.2 or 1.3 (ssl.enabled.protocols), with the usual ciphers "

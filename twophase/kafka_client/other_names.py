@@ -26,15 +26,15 @@ ALIASES = {
 
 _ENDS = "leave it out: a stream has no end; trigger(availableNow=True) ends with what is there"
 _NO_PACE = "leave it out: the trigger of the job sets the pace, such as processingTime: 1 minute"
-_TIMEOUTS = "set request.timeout or read.timeout"
+_TIMEOUTS = "set `request.timeout=DURATION` or `read.timeout=DURATION`"
 _PEM = (
     "give PEM files: kafka.ssl.ca.location, kafka.ssl.certificate.location, kafka.ssl.key.location"
 )
 _ACCOUNT = (
-    "set kafka.sasl.mechanism; kafka.sasl.username to its username or clientId; and "
-    "kafka.sasl.password.env to the name of an environment variable with its password or "
-    "clientSecret. With OAUTHBEARER set kafka.sasl.oauthbearer.token.endpoint.url too, and "
-    "kafka.sasl.oauthbearer.scope to its scope"
+    "set `kafka.sasl.mechanism=MECHANISM`; `kafka.sasl.username=NAME`, its username or clientId; "
+    "and `kafka.sasl.password.env=VARIABLE`, an environment variable with its password or "
+    "clientSecret. With OAUTHBEARER set `kafka.sasl.oauthbearer.token.endpoint.url=URL` too, and "
+    "`kafka.sasl.oauthbearer.scope=SCOPE`"
 )
 _NAMED = "name where it is: kafka.sasl.password.env or kafka.sasl.password.file"
 _DECODED = "leave it out: keys and values are bytes; value.format sets what becomes of them"
@@ -59,7 +59,7 @@ _OF_JAVA = {
     "allow.auto.create.topics": "leave it out: topics are never created",
     "auto.commit.interval.ms": "leave it out: offsets are committed after each checkpoint",
     "auto.include.jmx.reporter": _METRICS,
-    "check.crcs": "set fetch.engine to librdkafka, which verifies all checksums",
+    "check.crcs": "set `fetch.engine=librdkafka`, which verifies all checksums",
     "client.dns.lookup": _CONNECTIONS,
     "client.id": "leave it out: it is always twophase",
     "client.rack": "leave it out: partitions are read from their leaders",
@@ -76,11 +76,11 @@ _OF_JAVA = {
     "heartbeat.interval.ms": _GROUP,
     "interceptor.classes": _NO_CLASSES,
     "internal.leave.group.on.close": _GROUP,
-    "internal.throw.on.fetch.stable.offset.unsupported": "set isolation.level",
+    "internal.throw.on.fetch.stable.offset.unsupported": "set `isolation.level=LEVEL`",
     "max.partition.fetch.bytes": _SIZED,
     "max.poll.interval.ms": _GROUP,
     "max.poll.records": _SIZED,
-    "metadata.max.age.ms": "set partition.discovery.interval",
+    "metadata.max.age.ms": "set `partition.discovery.interval=DURATION`",
     "metadata.recovery.rebootstrap.trigger.ms": _CONNECTIONS,
     "metadata.recovery.strategy": _CONNECTIONS,
     "metric.reporters": _METRICS,
@@ -151,23 +151,24 @@ _OF_JAVA = {
 
 REFUSED = {
     **{f"kafka.{name}": remedy for name, remedy in _OF_JAVA.items()},
-    "assign": "set subscribe, which reads all partitions of its topics",
-    "startingOffsetsByTimestamp": "set startingOffsets to timestamp:MILLISECONDS",
-    "startingOffsetsByTimestampStrategy": "set startingOffsets.fallback",
+    "assign": "set `subscribe=TOPICS`, which reads all partitions of them",
+    "startingOffsetsByTimestamp": "set `startingOffsets=timestamp:MILLISECONDS`",
+    "startingOffsetsByTimestampStrategy": "set `startingOffsets.fallback=earliest` or "
+    "`startingOffsets.fallback=latest`",
     "endingOffsets": _ENDS,
     "endingTimestamp": _ENDS,
     "endingOffsetsByTimestamp": _ENDS,
     "failOnDataLoss": "leave it out: lost records always stop the job, by name",
     "minOffsetsPerTrigger": _NO_PACE,
     "maxTriggerDelay": _NO_PACE,
-    "includeHeaders": "set columns to key,value,headers or what else of them you need",
-    "groupIdPrefix": "set group.id",
+    "includeHeaders": "set `columns=key,value,headers`, or what else of them you need",
+    "groupIdPrefix": "set `group.id=NAME`",
     "kafkaConsumer.pollTimeoutMs": _TIMEOUTS,
     "fetchOffset.numRetries": _TIMEOUTS,
     "fetchOffset.retryIntervalMs": _TIMEOUTS,
     "kafka.request.timeout.ms": _TIMEOUTS,
     "kafka.session.timeout.ms": _GROUP,
-    "kafka.auto.offset.reset": "set startingOffsets",
+    "kafka.auto.offset.reset": "set `startingOffsets=earliest` or `startingOffsets=latest`",
     "kafka.enable.auto.commit": "leave it out: offsets are committed after each checkpoint",
     "kafka.key.deserializer": _DECODED,
     "kafka.value.deserializer": _DECODED,

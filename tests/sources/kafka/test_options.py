@@ -324,19 +324,20 @@ INSTEAD: dict[str, list[dict[str, str]]] = {
         PEM | {"kafka.ssl.key.password.env": "KEY_PASSWORD"},
         PEM | {"kafka.ssl.key.password.file": "/password"},
     ],
-    "set kafka.sasl.mechanism;": [BY_PASSWORD, TOKENS],
-    "set columns to key,value,headers": [{"columns": "key,value,headers"}],
-    "set fetch.engine to librdkafka": [{"fetch.engine": "librdkafka"}],
-    "set group.id": [{"group.id": "etl"}],
-    "set isolation.level": [{"isolation.level": "read_committed"}],
-    "set partition.discovery.interval": [{"partition.discovery.interval": "1 minute"}],
-    "set request.timeout or read.timeout": [{"request.timeout": "9 s"}, {"read.timeout": "9 s"}],
-    "set startingOffsets.fallback": [
-        {"startingOffsets": '{"orders":{"0":1}}', "startingOffsets.fallback": "earliest"}
+    "set `kafka.sasl.mechanism=": [BY_PASSWORD, TOKENS],
+    "set `columns=": [{"columns": "key,value,headers"}],
+    "set `fetch.engine=": [{"fetch.engine": "librdkafka"}],
+    "set `group.id=": [{"group.id": "etl"}],
+    "set `isolation.level=": [{"isolation.level": "read_committed"}],
+    "set `partition.discovery.interval=": [{"partition.discovery.interval": "1 minute"}],
+    "set `request.timeout=": [{"request.timeout": "9 s"}, {"read.timeout": "9 s"}],
+    "set `startingOffsets.fallback=": [
+        {"startingOffsets": '{"orders":{"0":1}}', "startingOffsets.fallback": each}
+        for each in ("earliest", "latest")
     ],
-    "set startingOffsets to timestamp": [{"startingOffsets": "timestamp:1700000000000"}],
-    "set startingOffsets": [{"startingOffsets": "earliest"}],
-    "set subscribe": [{"subscribe": "orders"}],
+    "set `startingOffsets=timestamp": [{"startingOffsets": "timestamp:1700000000000"}],
+    "set `startingOffsets=": [{"startingOffsets": "earliest"}, {"startingOffsets": "latest"}],
+    "set `subscribe=": [{"subscribe": "orders"}],
     "leave it out": [{}],
 }
 """How an answer begins, and what it says to do: each alternative."""

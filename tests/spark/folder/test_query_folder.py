@@ -90,7 +90,7 @@ def test_offsets_that_cannot_be_read_are_left_to_the_operator(tmp_path: Path) ->
 def test_the_folder_inside_is_named_for_a_query_of_the_plugin_form(tmp_path: Path) -> None:
     query(tmp_path, KAFKA_LINE, finished=0, planned=0)
     (tmp_path / "twophase" / "log").mkdir(parents=True)
-    assert f"set checkpointLocation to {tmp_path / 'twophase'}." in refusal(tmp_path)
+    assert f"give {tmp_path / 'twophase'} as checkpointLocation." in refusal(tmp_path)
     check_root(tmp_path / "twophase")
 
 

@@ -432,7 +432,7 @@ def test_what_spark_s_offsets_do_not_tell_is_refused_unless_start_has_seen_it(
     query.is_seen, query.begins, query.starting = False, confirmed, 20
     with pytest.raises(OffsetMismatchError, match="do not tell whether it does") as caught:
         query.run()
-    assert "to the offset of every partition, such as" in caught.value.remedy
+    assert "set the offset of every partition in JOB.yaml and on the query" in caught.value.remedy
     result = query.repair("--from-starting-offsets", startingOffsets=remedied)
     assert result.exit_code == 0, result.output
     query.begins, query.is_seen = remedied, form == OTHER
@@ -681,7 +681,7 @@ def test_spark_s_folder_in_the_place_of_the_log_s_is_refused_and_the_right_one_n
     for gone in (False, True):
         result = query.repair(location=query.folder)
         output = " ".join(result.output.split())
-        assert (result.exit_code, f"set checkpointLocation to {query.log}." in output) == (
+        assert (result.exit_code, f"give {query.log} as checkpointLocation." in output) == (
             2,
             True,
         ), output
@@ -698,7 +698,7 @@ def test_an_adoption_that_took_spark_s_folder_for_the_log_s_is_not_made_twice(qu
         "--from-starting-offsets", location=query.folder, startingOffsets='{"orders":{"0":20}}'
     )
     output = " ".join(result.output.split())
-    assert (result.exit_code, f"set checkpointLocation to {query.log}." in output) == (2, True), (
+    assert (result.exit_code, f"give {query.log} as checkpointLocation." in output) == (2, True), (
         output
     )
 

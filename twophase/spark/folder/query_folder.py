@@ -38,7 +38,7 @@ def check_root(root: Path, *, repairs: bool = False) -> None:
         return
     log, remedies = log_folder(root), []
     if repairs or (log / "log").is_dir():
-        remedies.append(f"to repair a query of the plugin form, set checkpointLocation to {log}.")
+        remedies.append(f"to repair a query of the plugin form, give {log} as checkpointLocation.")
     if (root / "log").is_dir():
         left = ", ".join(found)
         remedies.append(f"For a job of write_stream, move what Spark has left there ({left}) away.")

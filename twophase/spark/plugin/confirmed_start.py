@@ -161,8 +161,9 @@ def _not_compared(job: str, confirmed: Sequence[StartingOffsets]) -> OffsetMisma
         f"{starting_text(confirmed)}. The offsets that Spark has planned do not tell whether it "
         "does, and its options were not seen. Records could be missing, or there twice. Nothing "
         "was written.",
-        remedy="set startingOffsets in JOB.yaml and on the query to the offset of every partition, "
-        'such as {"orders":{"0":20}}, and run `twophase repair adopt-from-target JOB.yaml '
-        "--from-starting-offsets` once more before you start it. If the source is not Kafka, run "
-        "it too; then make the first start in a session that is not one of Spark Connect.",
+        remedy="set the offset of every partition in JOB.yaml and on the query, such as "
+        '`startingOffsets={"orders":{"0":20}}`, and run `twophase repair adopt-from-target '
+        "JOB.yaml --from-starting-offsets` once more before you start it. If the source is not "
+        "Kafka, run it too; then make the first start in a session that is not one of Spark "
+        "Connect.",
     )
