@@ -28,7 +28,6 @@ _KINDS: Mapping[type, Any] = {
 }
 _SHOWN = {"text": _TEXT, "names": ["array", "string"]}
 _KAFKA = "twophase-kafka"
-_SINKS = ("delta", "file", "hive", "iceberg", "kafka", "mysql", "paimon")
 _SECTIONS = {
     "name": "the job's name, which identifies it in the sinks: keep it",
     "sql": "a query over the sources by name; `source` if there is one",
@@ -53,7 +52,7 @@ def schema() -> str:
             "source": _source(),
             "sources": {"type": "object", "additionalProperties": _source()},
             "sinks": {"type": "object", "minProperties": 1, "additionalProperties": _sink()},
-            "options": _options("twophase.options.job_options.JobOptions", _flink_keys()),
+            "options": _options(_model("twophase.options.job_options.JobOptions"), _flink_keys()),
             "trigger": _trigger(),
         },
     }
@@ -62,7 +61,7 @@ def schema() -> str:
 
 def _source() -> dict[str, Any]:
     names = import_module("twophase.kafka_client.other_names").ALIASES
-    ours = _options("twophase.sources.kafka.options.KafkaOptions", names)
+    ours = _options(_model("twophase.sources.kafka.options.KafkaOptions"), names)
     return {
         **_section("SourceSection", options=_values(), watermark=_section("WatermarkSection")),
         **_if("format", {_KAFKA: ours}),
@@ -70,14 +69,9 @@ def _source() -> dict[str, Any]:
 
 
 def _sink() -> dict[str, Any]:
-    kinds = {name: f"twophase.sinks.{name}.options.{_class(name)}" for name in _SINKS}
+    kinds = import_module("harness.own_sinks").sink_options()
     options = {name: _options(kind, ()) for name, kind in kinds.items()}
     return {**_section("SinkSection", options={"type": "object"}), **_if("type", options)}
-
-
-def _class(sink: str) -> str:
-    own = {"kafka": "KafkaSinkOptions", "mysql": "MySqlOptions"}
-    return own.get(sink, f"{sink.title()}Options")
 
 
 def _if(key: str, options: Mapping[str, Any]) -> dict[str, Any]:
@@ -99,10 +93,13 @@ def _section(name: str, **inner: Any) -> dict[str, Any]:
     return {**_object(model), "properties": {**_properties(model), **inner}}
 
 
-def _options(name: str, other: Any) -> dict[str, Any]:
-    """A mapping with the keys of a group of options, and other names for some of them."""
+def _model(name: str) -> Any:
     module, _, group = name.rpartition(".")
-    model = getattr(import_module(module), group)
+    return getattr(import_module(module), group)
+
+
+def _options(model: Any, other: Any) -> dict[str, Any]:
+    """A mapping with the keys of a group of options, and other names for some of them."""
     return {**_object(model), "properties": {**_properties(model), **{key: {} for key in other}}}
 
 

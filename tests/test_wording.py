@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import re
 import shlex
-from importlib import import_module
 from pathlib import Path
 
 import pytest
 import yaml
 from click.testing import CliRunner
 
+from harness.own_sinks import sink_options
 from harness.remedies import Texts, modules, wanted_from
 from twophase.cli.main import main
 from twophase.errors import ConfigError
+from twophase.options.job_options import JobOptions
+from twophase.options.parsing import Options
+from twophase.sources.kafka.options import KafkaOptions
 from twophase.wording import of_command, worded
 
 CASES = [
@@ -64,27 +67,12 @@ def test_a_command_names_the_file_that_it_was_given(tmp_path: Path) -> None:
     assert worded("twophase run JOB.yaml") == "twophase run JOB.yaml", "not of the next command"
 
 
-def keys_of(*names: str) -> set[str]:
-    found: set[str] = set()
-    for name in names:
-        module, _, group = name.rpartition(".")
-        model = getattr(import_module(module), group)
-        found |= {field.alias or key for key, field in model.model_fields.items()}
-    return found
+def keys_of(*groups: type[Options]) -> set[str]:
+    return set().union(*(group.keys() for group in groups))
 
 
-SINK_KEYS = keys_of(
-    "twophase.sinks.delta.options.DeltaOptions",
-    "twophase.sinks.file.options.FileOptions",
-    "twophase.sinks.hive.options.HiveOptions",
-    "twophase.sinks.iceberg.options.IcebergOptions",
-    "twophase.sinks.kafka.options.KafkaSinkOptions",
-    "twophase.sinks.mysql.options.MySqlOptions",
-    "twophase.sinks.paimon.options.PaimonOptions",
-)
-JOB_KEYS = keys_of("twophase.options.job_options.JobOptions") | keys_of(
-    "twophase.sources.kafka.options.KafkaOptions"
-)
+SINK_KEYS = keys_of(*sink_options().values())
+JOB_KEYS = keys_of(JobOptions, KafkaOptions)
 
 
 def bare_settings(text: str) -> list[str]:

@@ -13,33 +13,19 @@ from typing import Any
 import pytest
 
 from harness import versions
+from harness.own_sinks import own_sinks, sink_options
 from twophase.options.job_options import JobOptions
 from twophase.options.parsing import Options
-from twophase.sinks.delta.options import DeltaOptions
-from twophase.sinks.file.options import FileOptions
-from twophase.sinks.hive.options import HiveOptions
-from twophase.sinks.iceberg.options import IcebergOptions
-from twophase.sinks.kafka.options import KafkaSinkOptions
-from twophase.sinks.mysql.options import MySqlOptions
-from twophase.sinks.paimon.options import PaimonOptions
 from twophase.sources.kafka.options import KafkaOptions
 
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGE = "configuration.md"
-GROUPS = [
-    *(JobOptions, KafkaOptions, MySqlOptions),
-    *(DeltaOptions, IcebergOptions, FileOptions, HiveOptions, KafkaSinkOptions),
-]
-TABLES = [(PAGE, group) for group in GROUPS] + [
+GROUPS = [JobOptions, KafkaOptions, *sink_options().values()]
+TABLES = [
+    *((PAGE, group) for group in GROUPS),
     ("kafka.md", KafkaOptions),
-    ("sinks/mysql.md", MySqlOptions),
-    ("sinks/delta.md", DeltaOptions),
-    ("sinks/file.md", FileOptions),
-    ("sinks/hive.md", HiveOptions),
-    ("sinks/iceberg.md", IcebergOptions),
-    ("sinks/kafka.md", KafkaSinkOptions),
-    ("sinks/paimon.md", PaimonOptions),
+    *((f"sinks/{sink}.md", group) for sink, group in sink_options().items()),
 ]
 # Those of option tables and of Flink's keys, on whichever page somebody puts one.
 WITH_TABLES = [
@@ -105,7 +91,7 @@ def test_every_option_has_a_meaning(group: type[Options]) -> None:
     assert not [name for name, field in group.model_fields.items() if not field.description]
 
 
-@pytest.mark.parametrize("sink", ["delta", "file", "hive", "iceberg", "kafka", "mysql", "paimon"])
+@pytest.mark.parametrize("sink", own_sinks())
 def test_the_page_of_each_sink_has_a_table_of_types(sink: str) -> None:
     text = (DOCS / "sinks" / f"{sink}.md").read_text()
     assert re.search(r"^<!-- (columns|types): \S+ -->\n\n\|", text, re.MULTILINE)

@@ -11,29 +11,18 @@ from typing import Any, get_args
 import pytest
 import yaml
 
+from harness.own_sinks import sink_options
 from twophase.cli.jobfile import job_file
 from twophase.errors import ConfigError
 from twophase.options.job_options import JobOptions
 from twophase.options.parsing import Options
-from twophase.sinks.delta.options import DeltaOptions
-from twophase.sinks.file.options import FileOptions
-from twophase.sinks.hive.options import HiveOptions
-from twophase.sinks.iceberg.options import IcebergOptions
-from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.mysql.options import MySqlOptions, Tls
-from twophase.sinks.paimon.options import PaimonOptions
 from twophase.sources.kafka.options import KafkaOptions
 
 GROUPS: list[type[Options]] = [
     JobOptions,
     KafkaOptions,
-    MySqlOptions,
-    FileOptions,
-    DeltaOptions,
-    HiveOptions,
-    IcebergOptions,
-    KafkaSinkOptions,
-    PaimonOptions,
+    *sink_options().values(),
     *(kind for kind in vars(job_file).values() if isinstance(kind, type) and Options in kind.mro()),
 ]
 WORDS = ("off", "no", "on", "yes", "true", "false", "Off", "NO")
