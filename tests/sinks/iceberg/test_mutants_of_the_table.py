@@ -182,8 +182,8 @@ TARGET = [
         driver_table.DriverTable.load,
         "if found.location() != self._location:",
         "if False:",
-        with_sink(
-            W.test_a_table_whose_location_was_set_elsewhere_gets_nothing_until_it_is_set_back
+        in_flight(
+            W.test_a_table_whose_location_was_set_elsewhere_gets_nothing_until_it_is_set_back, False
         ),
         MISSING,
     ),
