@@ -348,7 +348,7 @@ def test_every_answer_leads_on(name: str) -> None:
     ways = next(way for begins, way in INSTEAD.items() if REFUSED[name].startswith(begins))
     for given in ways:
         assert not given or any(key in REFUSED[name] for key in given)
-        assert KafkaOptions.parse(BASE | given)
+        KafkaOptions.parse(BASE | given)
 
 
 EITHER = {"startingTimestamp", "subscribePattern"}
