@@ -270,15 +270,10 @@ AIMS = {100: 2.0, 2: 5.0}
 """What records may cost of which one in so many is bad, as a multiple of clean ones."""
 
 DEARER = {
-    "decimal too large": {100: 3.0},
-    "larger than any decimal, in quotes": {100: 2.5, 2: 11.0},
-    "more digits than any decimal": {100: 2.5, 2: 11.0},
-    "Infinity for a decimal": {2: 7.0},
+    "larger than any decimal, in quotes": {100: 2.5},
+    "more digits than any decimal": {100: 2.5},
 }
-"""The same of kinds that miss the aims: only Python code tells that these do not fit a DECIMAL, and
-it parses each of them once more, since `day` stands in a record twice. One that is too large by its
-last digit takes a second look at all records.
-"""
+"""The same of kinds that miss the aims: the digits of all records are looked at once more."""
 
 
 def processor_time_s(schema: pa.Schema, values: list[bytes | None]) -> float:

@@ -33,9 +33,8 @@ _TEXT_OR_NULL = b'"n'
 _TWICE = re.compile(r"Column\((/.*)\) was specified twice")
 _BIG = re.compile(rb"[eE]\+?\d{3}|\d{300}")
 # pyarrow takes NaN and Infinity for numbers, msgspec does not: 1e38 fits where they fit
-_CONSTANT = re.compile(
-    rb'("(?:[^"\\]|\\.)*")|(?<![\w.+-])-?(?:NaN|Inf(?:inity)?)(?![\w.+-])', re.DOTALL
-)
+_BARE_CONSTANT = re.compile(rb"(?<![\w.+-])-?(?:NaN|Inf(?:inity)?)(?![\w.+-])")
+_CONSTANT = re.compile(rb'("(?:[^"\\]|\\.)*")|%b' % _BARE_CONSTANT.pattern, re.DOTALL)
 _CONSTANTS = (b"NaN", b"-NaN", b"Infinity", b"-Infinity", b"Inf", b"-Inf")
 _INSTEAD = {name: b"1.000000000%de38" % number for number, name in enumerate(_CONSTANTS)}
 _AS_GIVEN = {instead: name for name, instead in _INSTEAD.items()}
@@ -57,6 +56,7 @@ _EXPONENT = re.compile(rb'([0-9]+)(?:["\s,}\]]|\Z)')
 _MANTISSA = re.compile(rb'(?:^|[:,\["\s])[-+]?[0-9]*\.?([0-9]*)\Z')
 _MANTISSA_BYTES = 200  # a longer one counts as too fine
 _MANY_BYTES = 10_000
+_EXACT_DIGITS = 15  # of a float
 _MOST_DECIMALS = 38  # beyond a little more, pyarrow reads past the end of a table, and may die
 _ESCAPED_ASCII = re.compile(rb"\\u00[2-7]")
 _EMPTY, _NO_OBJECT = map(UnfitError, ("its value is empty", "its value is not one JSON object"))
@@ -229,8 +229,9 @@ class RecordCheck:
             return None if self._repeats(text) else text
         try:
             if cause in ("digits", TOO_FINE):
+                rewritten = bytes(self._explain(text))
                 repeats = self._may_repeat(text, self._keys.values()) and self._repeats(text)
-                return None if repeats else bytes(self._explain(text))
+                return None if repeats else rewritten
             found = self._types_but_text(text)
             if cause == "text" and (quick := self._with_texts(text, found)) is not None:
                 return quick
@@ -361,7 +362,14 @@ def repeated_in(text: bytes, target: pa.DataType, path: str = "") -> str:
 
 def without_constants(text: bytes) -> bytes:
     """Return a text with numbers in the place of NaN and Infinity, which msgspec does not take."""
-    return _CONSTANT.sub(lambda found: found[1] or _INSTEAD[found[0]], text)
+    if b'\\"' in text:
+        return _CONSTANT.sub(lambda found: found[1] or _INSTEAD[found[0]], text)
+
+    def number(found: re.Match[bytes]) -> bytes:
+        is_quoted = text.count(b'"', 0, found.start()) % 2
+        return found[0] if is_quoted else _INSTEAD[found[0]]
+
+    return _BARE_CONSTANT.sub(number, text)
 
 
 def with_constants(text: bytes) -> bytes:
@@ -448,7 +456,10 @@ def _screen_type(target: pa.DataType, text: Any) -> Any:
         return text if text is msgspec.Raw else text | None
     if pa.types.is_decimal(target):  # pyarrow reads 1.50 and "1.50"
         limit = float(10 ** (target.precision - target.scale))
-        number = Annotated[float, msgspec.Meta(ge=-limit, le=limit)]
+        within = msgspec.Meta(gt=-limit, lt=limit)
+        if target.precision > _EXACT_DIGITS:  # the highest one that fits may be read as the limit
+            within = msgspec.Meta(ge=-limit, le=limit)
+        number = Annotated[float, within]
         return number | Annotated[str, msgspec.Meta(pattern=_QUOTED)] | None
     return (str if is_time(target) else float) | None
 
