@@ -29,8 +29,14 @@ def sink(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
     """A sink in a process that lacks its extra."""
     name = str(request.param)
     package, (class_name, needed) = f"twophase.sinks.{name}", NEEDED[name]
-    for module in [one for one in sys.modules if one.startswith((f"{package}.", f"{needed}."))]:
-        monkeypatch.delitem(sys.modules, module)
+    begins = f"{package}.", f"{needed}."
+    hidden = {name: module for name, module in sys.modules.items() if name.startswith(begins)}
+    for path, module in hidden.items():
+        parent, _, child = path.rpartition(".")
+        if child in vars(sys.modules[parent]):  # or it would name what is imported instead
+            monkeypatch.setattr(sys.modules[parent], child, module)
+    for path in hidden:
+        monkeypatch.delitem(sys.modules, path)
     monkeypatch.delitem(vars(import_module(package)), class_name, raising=False)
     monkeypatch.setitem(sys.modules, needed, None)
     return name
