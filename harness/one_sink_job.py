@@ -8,8 +8,9 @@ from typing import Any
 
 import pyarrow as pa
 
+from twophase.coordinator.commit.failure_manager import SAME_FAILURES
 from twophase.engine.engine import Engine
-from twophase.errors import TwoPhaseError
+from twophase.errors import RepeatedFailureError, TwoPhaseError
 from twophase.events import Event, JobRestarting, Observers
 from twophase.options.job_options import JobOptions
 from twophase.testing.harness import Row, SinkHarness
@@ -86,6 +87,13 @@ class OneSinkJob:
         except TwoPhaseError as error:
             return error
         return None
+
+    def run_until_repeated(self) -> RepeatedFailureError:
+        """Run it until the same failure has repeated as often as is tried; return what says so."""
+        error = self.run()
+        assert isinstance(error, RepeatedFailureError), error
+        assert self.restarts == SAME_FAILURES - 1
+        return error
 
     def stop(self) -> None:
         """Have it stop, from a thread of its own."""

@@ -17,20 +17,6 @@ _FILLED_IN = 4
 """As many words are still a name."""
 
 
-def remedies_in(source: str, wanted: Collection[str] = ()) -> list[str]:
-    """Return how each remedy in a module begins, sorted; what an f-string fills in is `{}`.
-
-    Args:
-        source: of the module.
-        wanted: what other modules import from it for their remedies.
-    """
-    found = {
-        shorten(text, KEY_LENGTH, placeholder="...", break_on_hyphens=False)
-        for text in Texts(source, wanted).texts
-    }
-    return sorted(text for text in found if re.search("[A-Za-z] ", text))
-
-
 class Texts:
     """The remedies in a module.
 
@@ -45,11 +31,13 @@ class Texts:
         wanted: what other modules import from it for their remedies.
 
     Attributes:
+        wanted: as given.
         texts: as they are found.
         used: the names that remedies use.
     """
 
     def __init__(self, source: str, wanted: Collection[str] = ()) -> None:
+        self.wanted = frozenset(wanted)
         self.texts: list[str] = []
         self.used: set[str] = set()
         self._module = _Module(source)
@@ -59,6 +47,14 @@ class Texts:
                 self._read(scope, value)
         for name in wanted:
             self._follow(self._module.tree, name)
+
+    def beginnings(self) -> list[str]:
+        """Return how each remedy begins, sorted; what an f-string fills in is `{}`."""
+        found = {
+            shorten(text, KEY_LENGTH, placeholder="...", break_on_hyphens=False)
+            for text in self.texts
+        }
+        return sorted(text for text in found if re.search("[A-Za-z] ", text))
 
     def _read(self, scope: _Scope, value: ast.expr, *, is_filled_in: bool = False) -> None:
         """Note the texts that a value is or may be, and follow what it names."""
@@ -313,19 +309,22 @@ def modules() -> Iterator[Path]:
 
 
 @cache
-def wanted_from() -> dict[Path, frozenset[str]]:
-    """Return, for each module, what others import from it for their remedies."""
+def in_product() -> dict[Path, Texts]:
+    """Return the remedies in each module of the product, with what others import from it for
+    theirs.
+    """
+    found: dict[Path, Texts] = {}
     wanted: dict[Path, frozenset[str]] = {path: frozenset() for path in modules()}
     waiting = {*wanted}
     while waiting:
         path = waiting.pop()
         source = path.read_text()
-        used = Texts(source, wanted[path]).used
+        found[path] = Texts(source, wanted[path])
         for other, name, known_as in _imports(source):
-            if known_as in used and name not in wanted.get(other, {name}):
+            if known_as in found[path].used and name not in wanted.get(other, {name}):
                 wanted[other] |= {name}
                 waiting.add(other)
-    return wanted
+    return found
 
 
 def _imports(source: str) -> Iterable[tuple[Path, str, str]]:

@@ -11,7 +11,7 @@ import yaml
 from click.testing import CliRunner
 
 from harness.own_sinks import sink_options
-from harness.remedies import Texts, modules, wanted_from
+from harness.remedies import in_product
 from twophase.cli.main import main
 from twophase.errors import ConfigError
 from twophase.options.job_options import JobOptions
@@ -87,8 +87,8 @@ def bare_settings(text: str) -> list[str]:
 def test_each_remedy_names_what_to_set_so_that_it_can_be_pasted() -> None:
     bare = {
         (str(module), text): found
-        for module in modules()
-        for text in Texts(module.read_text(), wanted_from()[module]).texts
+        for module, found_in in in_product().items()
+        for text in found_in.texts
         if (found := bare_settings(text))
     }
     assert bare == {}
@@ -98,8 +98,8 @@ def test_each_setting_in_a_remedy_is_one() -> None:
     known = JOB_KEYS | SINK_KEYS | {"uid", "{}"}
     named = {
         key: module
-        for module in modules()
-        for text in Texts(module.read_text(), wanted_from()[module]).texts
+        for module, found_in in in_product().items()
+        for text in found_in.texts
         for key in re.findall(r"`([A-Za-z{][\w.{}]*)=", text)
     }
     assert {key: named[key] for key in named if key not in known and "{}" not in key} == {}

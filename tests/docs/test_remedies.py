@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from harness.remedies import modules, remedies_in, wanted_from
+from harness.remedies import Texts, in_product, modules
 
 REGISTER = Path(__file__).parent / "remedies"
 """By module, how a remedy begins and who follows it: a test (`file::function`), or the reason why
@@ -31,7 +31,7 @@ def register() -> Register:
 @pytest.mark.parametrize("module", [*modules()], ids=str)
 def test_every_remedy_is_followed_by_a_test_or_says_why_not(module: Path) -> None:
     listed = register().get(str(module), {})
-    assert sorted(listed) == remedies_in(module.read_text(), wanted_from()[module])
+    assert sorted(listed) == in_product()[module].beginnings()
     for follower in listed.values():
         if not follower.startswith(REASON):
             file, _, name = follower.partition("::")
@@ -49,9 +49,9 @@ def functions(file: str) -> frozenset[str]:
 
 
 def test_what_other_modules_import_for_their_remedies_is_found_where_it_is_written() -> None:
-    assert remedies_in("WAY = 'do a.'", ["WAY"]) == ["do a."]
-    assert remedies_in("WAY = 'do a.'") == []
-    assert "TO_DATE" in wanted_from()[Path("twophase/sources/kafka/json_types.py")]
+    assert Texts("WAY = 'do a.'", ["WAY"]).beginnings() == ["do a."]
+    assert Texts("WAY = 'do a.'").beginnings() == []
+    assert "TO_DATE" in in_product()[Path("twophase/sources/kafka/json_types.py")].wanted
 
 
 @pytest.mark.parametrize(
@@ -93,4 +93,4 @@ def test_what_other_modules_import_for_their_remedies_is_found_where_it_is_writt
     ],
 )
 def test_remedies_are_found_however_they_are_given(source: str, remedies: list[str]) -> None:
-    assert remedies_in(source) == remedies
+    assert Texts(source).beginnings() == remedies

@@ -382,6 +382,25 @@ def path_to(name: str, child: str) -> str:
     return f"{name}.{child}" if name else child
 
 
+def list_renderer(name: str, each: Render) -> Render:
+    """Return what renders the JSON of an array.
+
+    Args:
+        name: the column.
+        each: renders one of its values.
+    """
+    decode = _decode(list[msgspec.Raw] | None)
+
+    def render(text: Text) -> Text:
+        try:
+            items = decode(text)
+        except msgspec.ValidationError:
+            raise UnfitError("is not a JSON array", name, bytes(text)) from None
+        return text if items is None else b"[" + b",".join(map(each, items)) + b"]"
+
+    return render
+
+
 def _refused(
     screen: Callable[[bytes], object], records: Mapping[int, bytes]
 ) -> Iterator[tuple[int, bool]]:
@@ -554,7 +573,7 @@ def _renderer(name: str, target: pa.DataType, *, explain: bool) -> Render:
     if pa.types.is_struct(target):
         return _struct_renderer(name, target, explain=explain)
     if pa.types.is_list(target):
-        return _list_renderer(name, target, explain=explain)
+        return list_renderer(name, _renderer(f"{name}[]", target.value_type, explain=explain))
     if pa.types.is_string(target):
         return partial(_render_string, name)
     if pa.types.is_decimal(target):
@@ -583,20 +602,6 @@ def _struct_renderer(name: str, target: pa.StructType, *, explain: bool) -> Rend
         given = zip(keys, msgspec.structs.astuple(found), children, strict=True)
         parts = [key + each(raw) for key, raw, each in given if raw is not None]
         return b"{" + b",".join(parts) + b"}"
-
-    return render
-
-
-def _list_renderer(name: str, target: pa.ListType, *, explain: bool) -> Render:
-    decode = _decode(list[msgspec.Raw] | None)
-    each = _renderer(f"{name}[]", target.value_type, explain=explain)
-
-    def render(text: Text) -> Text:
-        try:
-            items = decode(text)
-        except msgspec.ValidationError:
-            raise UnfitError("is not a JSON array", name, bytes(text)) from None
-        return text if items is None else b"[" + b",".join(map(each, items)) + b"]"
 
     return render
 

@@ -10,7 +10,7 @@ No value is read on the way: each stays the text that it is in the record.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from typing import Final
 
 import msgspec
@@ -18,8 +18,10 @@ import pyarrow as pa
 
 from twophase.errors import ConfigError
 from twophase.sources.kafka.json_records import (
+    Render,
     Text,
     is_framed,
+    list_renderer,
     names_in,
     path_to,
     repeated_in,
@@ -33,10 +35,7 @@ _ODD: Final = re.compile(r'["\\\x00-\x1f]')
 _ESCAPED: Final = re.compile(r'["\\\x00-\x1f%]')
 _STRINGS: Final = re.compile(rb'"(?:[^"\\]|\\.)*+"([ \t\r\n]*+:)?', re.DOTALL)
 
-Render = Callable[[Text], bytes]
-
 _members = msgspec.json.Decoder(dict[str, msgspec.Raw] | None).decode
-_items = msgspec.json.Decoder(list[msgspec.Raw] | None).decode
 _encode = msgspec.json.Encoder().encode
 
 
@@ -73,9 +72,9 @@ class Reshaping:
             return value
         try:
             try:
-                return self._render(value)
+                return bytes(self._render(value))
             except msgspec.DecodeError:
-                return with_constants(self._render(without_constants(value)))
+                return with_constants(bytes(self._render(without_constants(value))))
         except UnicodeDecodeError:
             raise UnfitError("its value is not UTF-8") from None
         except msgspec.DecodeError as error:
@@ -125,7 +124,7 @@ class Reshaping:
         if pa.types.is_struct(target):
             return self._struct_renderer(path, target)
         if pa.types.is_list(target):
-            return self._list_renderer(path, target)
+            return list_renderer(path, self._renderer(f"{path}[]", target.value_type))
         return self._map_renderer(path, target)
 
     def _struct_renderer(self, path: str, target: pa.StructType) -> Render:
@@ -138,34 +137,22 @@ class Reshaping:
             for child in target
         ]
 
-        def render(text: Text) -> bytes:
+        def render(text: Text) -> Text:
             found = _object(path, text, target)
             if found is None:
-                return bytes(text)
+                return text
             given = (key + each(found[name]) for name, key, each in children if name in found)
             return b"{" + b",".join(given) + b"}"
-
-        return render
-
-    def _list_renderer(self, path: str, target: pa.ListType) -> Render:
-        each = self._renderer(f"{path}[]", target.value_type)
-
-        def render(text: Text) -> bytes:
-            try:
-                items = _items(text)
-            except msgspec.ValidationError:
-                raise UnfitError("is not a JSON array", path, bytes(text)) from None
-            return bytes(text) if items is None else b"[" + b",".join(map(each, items)) + b"]"
 
         return render
 
     def _map_renderer(self, path: str, target: pa.MapType) -> Render:
         each = self._renderer(f"{path}[]", target.item_type)
 
-        def render(text: Text) -> bytes:
+        def render(text: Text) -> Text:
             found = _object(path, text, target)
             if found is None:
-                return bytes(text)
+                return text
             pairs = (
                 b'{"key":%b,"value":%b}' % (_encode(key), each(raw)) for key, raw in found.items()
             )

@@ -59,12 +59,12 @@ def _check(writer: DataStreamWriter, more: dict[str, str]) -> None:
     kind = formats.get(str(_value(set_in, "source")).lower())
     if kind is not None:
         folder_formats.check(f"format {kind.name()!r}", writer._spark.conf)
-        options = dict(_pairs(_value(set_in, "extraOptions"))) | more
+        source = kind(dict(_pairs(_value(set_in, "extraOptions"))) | more)
         mode, frame = _value(set_in, "outputMode").toString().lower(), writer._df
         legs = partial(logical_plan.sources, frame)
-        writer.options(**kind(options).compare(frame.schema, mode, legs))
+        writer.options(**source.compare(frame.schema, mode, legs))
         with suppress(TargetUnreachableError):  # the query fails with it, as it would later
-            kind(options).check(frame.schema, mode)
+            source.check(frame.schema, mode)
 
 
 def _value(of: Any, name: str) -> Any:
