@@ -236,7 +236,7 @@ def test_a_row_that_a_trigger_writes_for_all_tasks_ends_the_job_in_the_end(
     )
     tasks = [[{"id": 1}], [{"id": 2}]]
     job = MySqlJob(harness, tmp_path / "job", [tasks])
-    error = job.run_until_repeated()
+    error: RepeatedFailureError = job.run_until_repeated()
     assert f"the AFTER INSERT trigger `{harness.database}`.`counts`" in error.remedy
     assert job.leaves_nothing()
     assert MySqlJob(harness, tmp_path / "job", [[tasks[0] + tasks[1]]]).run() is None
