@@ -124,10 +124,13 @@ class DriverProcess:
     def wait_for(
         self, condition: Callable[[], bool], what: str, timeout_s: float = TIMEOUT_S
     ) -> None:
-        """Wait until `condition` holds while the driver lives."""
+        """Wait until `condition` holds, which the end of the driver may bring about."""
         deadline = time.monotonic() + timeout_s
-        while not condition():
-            if self._process.poll() is not None:
+        while True:
+            running = self.running
+            if condition():
+                return
+            if not running:
                 raise AssertionError(
                     f"the driver ended while waiting for {what}:\n{self.log.read_text()[-6000:]}"
                 )
