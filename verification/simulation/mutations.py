@@ -425,6 +425,9 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
 }
 
 _FOUND: dict[str, Sequence[Any]] = {
+    "a restore that another driver has done meanwhile is done again": [
+        (plan, "_over", _no_refusal)
+    ],
     "what was restored is restored again because its option stays set": [
         (lineage_start, "begun_with", lambda *_: None)
     ],
@@ -584,10 +587,6 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         OPERATED,
         [(accept_loss, "open_original", lambda *_: {})],
     ),
-    "a restore that another driver has done meanwhile is done again": (
-        OPERATED,
-        [(plan, "_over", _no_refusal)],
-    ),
     "the note of who has laid a folder is deleted first": (
         OPERATED,
         [(abandoned_folders, "delete_laid", _delete_in_any_order)],
@@ -660,6 +659,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
     "the ledger is collapsed before the mark is raised": {"subsume_every": 1},
     "a rewind takes rows back in one sink": _TWO_SINKS,
     "a restore that another driver has done meanwhile is done again": {
+        "restore": "here",
         # before it reads the log again
         "mishaps": (Mishap("SELECT lineage", 1, 20.0),) * 8,
         "drivers": 3,
