@@ -25,12 +25,16 @@ from twophase.sinks.kafka.staging import is_staged
 from twophase.sinks.kafka.writer import TaskWriter
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import FIRST, transaction_id
+from twophase.testing.services.deadline import Deadline
 
 T = TypeVar("T")
 SECOND, NEXT_DRIVER = Attempt(1, 2), Attempt(2, 1)
 PATIENCE = {"request.timeout": "10 s"}
 IDS = [*range(30)]
-_TRIES = 60
+_PATIENCE_S = 300.0
+"""A killed broker is missed after its session, and another elected after that: longer on a busy
+machine.
+"""
 
 
 class ClusterHarness(KafkaHarness):
@@ -93,24 +97,26 @@ def committed(sink: OpenKafkaSink, piece: Committable) -> tuple[CommitOutcome, l
         The outcome, and why it was tried again.
     """
     reasons: list[str] = []
-    for retries in range(_TRIES):
+    deadline = Deadline(_PATIENCE_S)
+    while not deadline.over:
         try:
-            [found] = sink.commit([CommitRequest(piece, retries)])
+            [found] = sink.commit([CommitRequest(piece, len(reasons))])
         except TargetUnreachableError as error:
             reasons.append(str(error))
             continue
         if not isinstance(found, RetryLater):
             return found, reasons
         reasons.append(found.reason)
-    raise AssertionError(f"not committed after {_TRIES} tries: {reasons[-3:]}")
+    raise AssertionError(f"not committed after {len(reasons)} tries: {reasons[-3:]}")
 
 
 def asked(call: Callable[[], T]) -> T:
     """What a call returns that is made again until a broker answers, as by restarts."""
-    for _ in range(_TRIES):
+    deadline = Deadline(_PATIENCE_S)
+    while not deadline.over:
         with suppress(TargetUnreachableError):
             return call()
-    raise AssertionError(f"no answer in {_TRIES} tries")
+    raise AssertionError(f"no answer in {_PATIENCE_S:.0f} s")
 
 
 def is_done(found: CommitOutcome) -> bool:
