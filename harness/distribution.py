@@ -4,6 +4,9 @@ to any free process.
 A file is one unit of work, because its tests may share what its first test made. A file of several
 minutes in one process keeps the run waiting at the end; the files worth splitting are listed here.
 Each test of such a file makes all it needs, or takes it from a session fixture.
+
+An error of pytest or of a plugin in one of the processes makes another one in the process that
+distributes, which says nothing of the first: the first is printed once more after it.
 """
 
 from __future__ import annotations
@@ -32,6 +35,9 @@ SPLIT = frozenset(
     }
 )
 
+_CAUSE_LINES = 12
+_internal_errors: list[str] = []
+
 
 def work_of(nodeid: str) -> str:
     """Return the unit of work that a test belongs to."""
@@ -51,3 +57,12 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
             return work_of(nodeid)
 
     return Scheduling(config, log)
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_internalerror(excrepr: object) -> None:
+    """Print the end of the first internal error after each later one."""
+    if _internal_errors:
+        cause = _internal_errors[0].splitlines()[-_CAUSE_LINES:]
+        print("INTERNALERROR> The first one was:", *cause, sep="\nINTERNALERROR> ")
+    _internal_errors.append(str(excrepr))

@@ -31,7 +31,9 @@ def reap_orphans() -> None:
     time counts as that of children that were waited for.
     """
     # not isinstance, which asks a weak proxy's referent for its class: it may be dead
-    own = {one.pid for one in gc.get_objects() if issubclass(type(one), subprocess.Popen)}
+    popens = (one for one in gc.get_objects() if issubclass(type(one), subprocess.Popen))
+    # one that another thread is making, or that was refused its arguments, has no number
+    own = {getattr(one, "pid", None) for one in popens}
     for path in Path("/proc").glob("[0-9]*/stat"):
         stat = _Stat.read(path)
         if stat is not None and stat.parent == os.getpid() and stat.pid not in own:

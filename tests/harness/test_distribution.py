@@ -31,6 +31,17 @@ def test_split(own, other):
         threading.Event().wait(0.01)
 """
 
+# A plugin fails after a test, in the process that runs it.
+FAILING_PLUGIN = """
+import os, pytest
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_protocol(item):
+    result = yield
+    if "PYTEST_XDIST_WORKER" in os.environ and "[2]" in item.nodeid:
+        raise ValueError("no such process")
+    return result
+"""
+
 
 CHEAP = "tests/harness/test_poller.py"
 """By the ledger, so it runs after the split file, whose tests have both processes then."""
@@ -42,8 +53,33 @@ def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
     (tmp_path / CHEAP).parent.mkdir(parents=True)
     (tmp_path / CHEAP).write_text(KEPT)
     (tmp_path / "pytest.ini").touch()
+    run = run_distributed(tmp_path)
+    assert run.returncode == 0, run.stdout + run.stderr
+    assert len(list(tmp_path.glob("kept-*"))) == 1
+
+
+def test_an_internal_error_of_a_process_is_what_a_failing_run_ends_with(tmp_path: Path) -> None:
+    (tmp_path / "conftest.py").write_text(FAILING_PLUGIN)
+    (tmp_path / "test_kept.py").write_text(KEPT)
+    (tmp_path / "test_other.py").write_text(KEPT)
+    (tmp_path / "pytest.ini").touch()
+    run = run_distributed(tmp_path)
+    assert run.returncode == 3
+    end = "\n".join((run.stdout + run.stderr).splitlines()[-20:])
+    assert "ValueError: no such process" in end
+
+
+@pytest.mark.parametrize("file", sorted(SPLIT))
+def test_a_file_that_is_split_shares_nothing_among_its_tests(file: str) -> None:
+    source = (ROOT / file).read_text()
+    assert not [
+        word for word in ("mark.relay", 'scope="module"', 'scope="class"') if word in source
+    ]
+
+
+def run_distributed(folder: Path) -> subprocess.CompletedProcess[str]:
     plugins = ["-p", "harness.distribution", "-p", "harness.cost_ledger", "-p", "harness.selection"]
-    run = subprocess.run(
+    return subprocess.run(
         [
             sys.executable,
             "-m",
@@ -56,19 +92,9 @@ def test_a_file_stays_in_one_process_unless_it_is_split(tmp_path: Path) -> None:
             "loadfile",
             "--no-loadscope-reorder",
         ],
-        cwd=tmp_path,
+        cwd=folder,
         env=os.environ | {"PYTHONPATH": str(ROOT)},
         capture_output=True,
         text=True,
         check=False,
     )
-    assert run.returncode == 0, run.stdout + run.stderr
-    assert len(list(tmp_path.glob("kept-*"))) == 1
-
-
-@pytest.mark.parametrize("file", sorted(SPLIT))
-def test_a_file_that_is_split_shares_nothing_among_its_tests(file: str) -> None:
-    source = (ROOT / file).read_text()
-    assert not [
-        word for word in ("mark.relay", 'scope="module"', 'scope="class"') if word in source
-    ]
