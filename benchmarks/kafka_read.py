@@ -3,7 +3,7 @@
 The records as they are, and as JSON: parsed by our source, or by `from_json`. The same records,
 batch size, number of tasks and settings; each pipeline runs in a separate process.
 
-    python -m benchmarks kafka_read --records 4000000 --batch-records 500000 --rounds 2
+    python -m benchmarks kafka_read --records 8000000 --batch-records 500000 --rounds 2
 """
 
 from __future__ import annotations

@@ -8,7 +8,7 @@ embedded metastore. The files of Spark's sink count only for readers of the log 
 folder; those of twophase are in the table once they have their final names. The ratio is that of
 the median batch's rows a second.
 
-    python -m benchmarks kafka_to_hive --records 4000000 --batch-records 500000 --rounds 2
+    python -m benchmarks kafka_to_hive --records 8000000 --batch-records 500000 --rounds 2
 """
 
 from __future__ import annotations

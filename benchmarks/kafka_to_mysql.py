@@ -5,7 +5,7 @@ same records, table, batch size, number of tasks, servers and settings. Each pip
 separate process, every time into an empty table. The ratios are those of the median batches' rows
 a second.
 
-    python -m benchmarks kafka_to_mysql --records 4000000 --batch-records 500000 --rounds 2
+    python -m benchmarks kafka_to_mysql --records 8000000 --batch-records 500000 --rounds 2
     python -m benchmarks kafka_to_mysql --server mariadb --keys random
 """
 

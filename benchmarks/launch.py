@@ -71,8 +71,8 @@ class Run:
     meter: Meter
 
     def steady(self, warm_up: int, batch_records: int) -> list[Batch]:
-        """The full batches after the first `warm_up`."""
-        return [batch for batch in self.batches[warm_up:] if batch.rows == batch_records]
+        """The full batches after the first `warm_up` full ones: our first ones are smaller."""
+        return [batch for batch in self.batches if batch.rows == batch_records][warm_up:]
 
     def cpu_per_million(self, batches: list[Batch]) -> dict[str, float]:
         """Processor seconds for a million rows, by part, while `batches` ran."""

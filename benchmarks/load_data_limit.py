@@ -5,7 +5,7 @@ The peer reads nothing and proves nothing: its files are there before it begins,
 order of the ids, one for each statement. It loads those of a micro-batch with as many sessions as
 there are tasks, each in one transaction.
 
-    python -m benchmarks load_data_limit --records 4000000 --batch-records 500000 --rounds 2
+    python -m benchmarks load_data_limit --records 8000000 --batch-records 500000 --rounds 2
 """
 
 from __future__ import annotations

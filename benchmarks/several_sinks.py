@@ -52,7 +52,7 @@ _GOALS = {(MYSQL, HIVE): 0.6, (MYSQL, DELTA, HIVE): 0.65}
     "--warm-up",
     default=10,
     show_default=True,
-    help="Batches at the start of a run that do not count.",
+    help="Full batches at the start of a run that do not count.",
 )
 @click.option(
     "--turn",
