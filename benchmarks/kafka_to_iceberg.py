@@ -5,8 +5,8 @@ against pyarrow alone, which is the limit.
 The same records, batch size, number of tasks and settings. Each pipeline runs in a separate
 process, every time into a new table on the local disk, ours of Iceberg with a catalog in SQLite,
 that of Iceberg's sink in its catalog of folders. There is no Iceberg for a Spark newer than 4.1:
-the peer runs on that one, and ours a second time, with the same source as the peer. The ratios are
-those of the median batch's rows a second.
+the peer runs on that one, and ours a second time, with the same source as the peer, to which no
+task chains; nor does Delta to any source. The ratios are those of the median batch's rows a second.
 
 The limit has no Kafka and no Spark: the rows of one batch are written to one file by
 `pyarrow.parquet`, synced, and by the sink's writer, with its digest, the statistics that Iceberg
@@ -50,10 +50,10 @@ from twophase.testing.services import KafkaService
 
 _ON_4_1, _PEER = "iceberg on 4.1", "spark-kafka-iceberg"
 _TITLES = {
-    ICEBERG: "twophase, Iceberg",
+    ICEBERG: "twophase, Iceberg, chained",
     _PEER: "Iceberg's sink, Spark 4.1",
     _ON_4_1: "twophase, Iceberg, Spark 4.1",
-    FILES: "twophase, files",
+    FILES: "twophase, files, chained",
     DELTA: "twophase, Delta",
 }
 _GOALS = {_PEER: 1.0}
@@ -92,6 +92,7 @@ def _on_ours(name: str, folder: str) -> dict[str, Any]:
         "sinks": [name],
         "path": folder if name == ICEBERG else f"{folder}/orders",
         "spark": spark_settings(),
+        "options": {"chaining": "auto"},
     }
 
 

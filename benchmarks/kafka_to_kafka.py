@@ -36,8 +36,8 @@ def command(records: int, batch_records: int, partitions: int, rounds: int, warm
     """Kafka to Kafka, exactly once, against Spark's own source and sink."""
     check_batches(records, batch_records, warm_up)
     pipelines = [
-        Pipeline(TRANSACTION, "twophase, transaction", "exactly once"),
-        Pipeline(STAGED, "twophase, staged", "exactly once"),
+        Pipeline(TRANSACTION, "twophase, transaction, chained", "exactly once"),
+        Pipeline(STAGED, "twophase, staged, chained", "exactly once"),
         Pipeline(_PEER, "Spark Kafka", "at least once"),
     ]
     with new_kafka() as kafka:
@@ -68,6 +68,7 @@ def _run(
             to=to,
             sinks=[name],
             spark={"spark.jars": peer_jars()} if is_peer else {},
+            options={} if is_peer else {"chaining": "auto"},
         )
         stored = _committed(kafka, to, partitions)
         admin.delete_topics([to])
