@@ -4,23 +4,27 @@ rate; with chained tasks and without.
 The first records are sent alone, and the others when these are visible: a start is not counted. A
 reader asks again and again how far the rows of each partition go. Those that appeared since its
 last question are visible now. Half of all rows, and the oldest row of each appearance, which has
-waited for a whole micro-batch and its own.
+waited for a whole micro-batch and its own. A second table says where the time of a micro-batch
+goes, by Spark's names and by the steps of a checkpoint, which Spark counts as `addBatch`.
 
     python -m benchmarks latency --rate 1000 --seconds 60 --rounds 2
 """
 
 from __future__ import annotations
 
+import itertools
 import statistics
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 
 import click
 from confluent_kafka import Producer
+from rich.table import Table
 
+from benchmarks.driver import Batch
 from benchmarks.kafka_to_mysql import CHAINED, CHAINING, UNCHAINED
 from benchmarks.launch import Run, Services, new_kafka, new_mysql, run
 from benchmarks.orders import TABLE, create_table, order, produce
@@ -32,6 +36,12 @@ _GOALS_S = 0.30, 0.50
 _PARTITIONS = 2
 _STEP_S, _PAUSE_S = 0.01, 0.002
 _BATCH_RECORDS = 1_000_000  # more than there ever are: a micro-batch takes all
+_PHASES = "latestOffset", "walCommit", "getBatch", "queryPlanning", "addBatch"
+_STEPS = {
+    "acknowledged_s": "until the sinks have acknowledged",
+    "decided_s": "until the decision",
+    "committed_s": "until the commit",
+}
 _TITLES = {CHAINED: "twophase, chained", UNCHAINED: "twophase, not chained"}
 
 
@@ -75,14 +85,15 @@ class Stream:
 def command(rate: int, seconds: int, warm_up: int, rounds: int) -> None:
     """From Kafka to a reader of MySQL at a steady rate, chained and not chained."""
     seen = {name: Seen() for name in _TITLES}
-    runs = []
+    runs: dict[str, list[Run]] = {name: [] for name in _TITLES}
     with new_kafka() as kafka, new_mysql() as mysql:
         services = Services(kafka, mysql)
         for number in range(rounds):
             for name in [*_TITLES] if number % 2 == 0 else reversed(_TITLES):
                 console.print(f"Round {number + 1} of {rounds}: {_TITLES[name]}", style="dim")
-                runs.append(_run(services, name, rate, seconds, warm_up, seen[name]))
-    _show(seen, f"{rate:,} records a second, no trigger, {_PARTITIONS} tasks", runs)
+                runs[name].append(_run(services, name, rate, seconds, warm_up, seen[name]))
+    measured = f"{rate:,} records a second, no trigger, {_PARTITIONS} tasks"
+    _show(seen, measured, runs, phases(runs, rate * warm_up))
 
 
 def _run(services: Services, name: str, rate: int, seconds: int, warm_up: int, seen: Seen) -> Run:
@@ -155,7 +166,49 @@ def _look(
             time.sleep(_PAUSE_S)
 
 
-def _show(seen: dict[str, Seen], measured: str, runs: list[Run]) -> None:
+def phases(runs: Mapping[str, Sequence[Run]], skipped: int) -> Table:
+    """Return where the time of a micro-batch goes.
+
+    Args:
+        runs: of each pipeline.
+        skipped: records at the start of a run that do not count.
+    """
+    shown = table("Milliseconds of a micro-batch, p50", "phase", *map(_TITLES.__getitem__, runs))
+    counted = [
+        [_figures(*both) for one in done for both in _counted(one, skipped)]
+        for done in runs.values()
+    ]
+    for phase in counted[0][0]:
+        medians = (statistics.median(one[phase] for one in found) for found in counted)
+        shown.add_row(phase, *(f"{median:,.0f}" for median in medians))
+    return shown
+
+
+def _figures(batch: Batch, checkpoint: Mapping[str, float]) -> dict[str, float]:
+    """Return the rows of a micro-batch and the milliseconds of each phase, in their order."""
+    spent = batch.phases_ms
+    return {
+        "rows, not ms": batch.rows,
+        **{phase: spent.get(phase, 0) for phase in _PHASES},
+        **{title: 1000 * checkpoint[step] for step, title in _STEPS.items()},
+        "commitOffsets": spent.get("commitOffsets", 0),
+        "triggerExecution, all of it": 1000 * batch.duration_s,
+    }
+
+
+def _counted(done: Run, skipped: int) -> Sequence[tuple[Batch, Mapping[str, float]]]:
+    """Return the micro-batches after the first records of a run, each with its checkpoint."""
+    begins = itertools.accumulate((batch.rows for batch in done.batches), initial=0)
+    batches = [
+        batch for batch, begin in zip(done.batches, begins, strict=False) if begin >= skipped
+    ]
+    checkpoints = done.checkpoints[len(done.checkpoints) - len(batches) :]
+    return list(zip(batches, checkpoints, strict=True))
+
+
+def _show(
+    seen: dict[str, Seen], measured: str, runs: Mapping[str, Sequence[Run]], where: Table
+) -> None:
     shown = table(
         f"From Kafka to a reader of MySQL: {measured}",
         *("pipeline", *(f"s, {what}" for what in _MEASURED), "appearances"),
@@ -171,7 +224,7 @@ def _show(seen: dict[str, Seen], measured: str, runs: list[Run]) -> None:
     goals = " and ".join(f"{goal:.2f} s" for goal in _GOALS_S)
     Result(
         "latency",
-        [shown],
+        [shown, where],
         [
             Ratio(_TITLES[CHAINED], _TITLES[UNCHAINED], chained_s / unchained_s, f"s, {what}")
             for what, chained_s, unchained_s in zip(
@@ -179,5 +232,7 @@ def _show(seen: dict[str, Seen], measured: str, runs: list[Run]) -> None:
             )
         ],
         said=[f"The goals of {goals} are {'kept' if kept else 'missed'}."],
-        others_cores=statistics.mean(done.meter.others_cores() for done in runs),
+        others_cores=statistics.mean(
+            one.meter.others_cores() for done in runs.values() for one in done
+        ),
     ).show()
