@@ -4,6 +4,7 @@ one step of the sink.
 
 from __future__ import annotations
 
+import socket
 import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
@@ -11,6 +12,7 @@ from contextlib import closing, suppress
 from dataclasses import astuple, replace
 from pathlib import Path
 from typing import Any, ClassVar
+from weakref import WeakSet
 
 import pyarrow as pa
 from pyspark.sql import SparkSession
@@ -93,6 +95,33 @@ class LeavesASession(SqliteSink):
     def check_connection(self) -> None:
         self.kept.append(self.database.connect())
         self.database.columns(self.kept[-1])
+
+
+class ClientThatReconnects:
+    """Opens a socket on request, until it is collected: it holds itself, as a callback does."""
+
+    all: ClassVar[WeakSet[ClientThatReconnects]] = WeakSet()
+
+    def __init__(self) -> None:
+        self.sockets: list[socket.socket] = []
+        self.itself = self
+        self.all.add(self)
+
+    def reconnect(self) -> None:
+        self.sockets.append(socket.socket())
+
+
+class LooksBesideGarbage(SqliteSink):
+    """No mistake: what is opened during the look is another's, which nobody has any more."""
+
+    def __init__(self, path: Path, table: str) -> None:
+        super().__init__(path, table)
+        ClientThatReconnects()
+
+    def check_connection(self) -> None:
+        for client in [*ClientThatReconnects.all]:
+            client.reconnect()
+        super().check_connection()
 
 
 class ChecksNothing(SqliteSink):

@@ -81,6 +81,7 @@ from tests.testing.sqlite_mistakes import (
     KnownPiecesFirst,
     LeavesASession,
     LeavesColumnsOut,
+    LooksBesideGarbage,
     MakesTablesForALook,
     MarkAheadOfTheProof,
     MarkAsText,
@@ -544,6 +545,12 @@ class TestASinkThatRehearses(BeforeOpenContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path, Rehearses)
+
+
+class TestASinkWhoseLooksAreBesideGarbage(BeforeOpenContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SqliteHarness:
+        return SqliteHarness(tmp_path, LooksBesideGarbage)
 
 
 class TestASinkThatFinishesAPieceInASecondStep(TellsUnfinishedContract):
