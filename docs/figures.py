@@ -23,6 +23,7 @@ from matplotlib.figure import Figure
 
 FIGURES = Path(__file__).resolve().parent / "figures"
 MARKER = re.compile(r"(<!-- figures: (\S+) -->\n).*?(<!-- end -->)", flags=re.DOTALL)
+_ID = re.compile(r"\b[pm][0-9a-f]{10}\b")
 _MARKUP = re.compile(r"\[/?bold\]")
 _INK = {"light": "#24292f", "dark": "#e6edf3"}
 _BAR = {"light": "#0969da", "dark": "#58a6ff"}
@@ -95,7 +96,15 @@ def draw(record: Record, theme: str) -> str:
             _curve(axes, curve, theme)
         made = io.StringIO()
         figure.savefig(made, format="svg", transparent=True, metadata={"Date": None})
-    return "".join(f"{line.rstrip()}\n" for line in made.getvalue().splitlines())
+    return "".join(f"{line.rstrip()}\n" for line in _with_equal_ids(made.getvalue()).splitlines())
+
+
+def _with_equal_ids(drawing: str) -> str:
+    """Number the ids of an SVG: matplotlib makes them of coordinates, of which the solver of the
+    layout gives the last digits by chance.
+    """
+    numbers: dict[str, str] = {}
+    return _ID.sub(lambda found: numbers.setdefault(found[0], f"id{len(numbers)}"), drawing)
 
 
 def _bars(axes: Axes, ratios: Sequence[Record], theme: str) -> None:

@@ -79,6 +79,13 @@ def test_a_drawing_shows_each_ratio_and_each_curve_for_both_themes(figures: Modu
             assert word in shown
 
 
+def test_a_record_always_gives_the_same_drawing() -> None:
+    figures = script("figures")
+    for record in figures.records().values():
+        if record["curves"]:
+            assert len({figures.draw(record, "light") for _ in range(8)}) == 1
+
+
 def test_the_overview_has_the_speed_of_each_record_against_others_only(figures: ModuleType) -> None:
     measured().show()
     ours = Ratio("chained", "twophase, not chained", 1.2, "rows/s")
