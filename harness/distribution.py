@@ -11,6 +11,7 @@ distributes, which says nothing of the first: the first is printed once more aft
 
 from __future__ import annotations
 
+import sys
 from typing import Any
 
 import pytest
@@ -64,5 +65,5 @@ def pytest_internalerror(excrepr: object) -> None:
     """Print the end of the first internal error after each later one."""
     if _internal_errors:
         cause = _internal_errors[0].splitlines()[-_CAUSE_LINES:]
-        print("INTERNALERROR> The first one was:", *cause, sep="\nINTERNALERROR> ")
+        sys.stderr.writelines(f"INTERNALERROR> {line}\n" for line in ["The first one was:", *cause])
     _internal_errors.append(str(excrepr))
