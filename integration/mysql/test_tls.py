@@ -11,9 +11,9 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
+from harness.certificate_authority import FolderAuthority
 from integration.mysql.plain_job import MySqlJob
 from integration.mysql.sink_harness import MySqlHarness
-from tests.sinks.mysql.client.fake_server import Authority
 from twophase.errors import PreflightError
 from twophase.events import CheckpointDecided, CheckpointTriggered, CommitRetried, JobRestarting
 from twophase.testing.services import MariaDbService
@@ -29,7 +29,7 @@ def test_a_job_goes_on_when_its_file_has_the_new_authority(tmp_path: Path, when:
     authorities = []
     for name in ("before", "after"):
         (tmp_path / name).mkdir()
-        authorities.append(Authority(tmp_path / name))
+        authorities.append(FolderAuthority(tmp_path / name))
     before, after = authorities
     trusted, certificate = tmp_path / "trusted.pem", tmp_path / "server.pem"
     shutil.copy(before.file, trusted)
@@ -57,7 +57,7 @@ def test_a_job_goes_on_when_its_file_has_the_new_authority(tmp_path: Path, when:
 
 
 def test_a_server_that_refuses_sessions_without_tls_takes_one_that_has_it(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = FolderAuthority(tmp_path)
     certificate = authority.server_file("127.0.0.1")
     options = [f"--ssl-cert={certificate}", f"--ssl-key={certificate}"]
     with MariaDbService(own=True, local_infile=True, server_options=options) as server:

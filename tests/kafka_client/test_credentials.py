@@ -9,8 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from harness.certificate_authority import Authority as Pairs
-from tests.sinks.mysql.client.fake_server import Authority
+from harness.certificate_authority import Authority, FolderAuthority
 from twophase.kafka_client import connection, credentials
 from twophase.kafka_client.credentials import SecretError, check_secrets
 from twophase.sources.kafka.options import KafkaOptions
@@ -34,7 +33,7 @@ def with_pair(folder: Path) -> tuple[KafkaOptions, Path, Path]:
 
 
 def test_a_pair_that_is_replaced_file_by_file_is_waited_for(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = FolderAuthority(tmp_path)
     before, after = (authority.server_file("app").read_bytes() for _ in range(2))
     options, certificate, key = with_pair(tmp_path)
     certificate.write_bytes(after)
@@ -46,7 +45,7 @@ def test_a_pair_that_is_replaced_file_by_file_is_waited_for(tmp_path: Path) -> N
 
 
 def test_a_pair_that_stays_unfit_is_named(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
+    authority = FolderAuthority(tmp_path)
     options, certificate, key = with_pair(tmp_path)
     for file in (certificate, key):
         file.write_bytes(authority.server_file("app").read_bytes())
@@ -61,7 +60,7 @@ def test_an_encrypted_key_is_read_when_its_password_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     options, certificate, key = with_pair(tmp_path)
-    Pairs.new("test authority").sign(certificate, key, "canary-key-1")
+    Authority.new("test authority").sign(certificate, key, "canary-key-1")
     with pytest.raises(SecretError, match="is encrypted") as caught:
         check_secrets(options)
     assert caught.value.remedy == "name its password: kafka.ssl.key.password.env or .file."
@@ -94,7 +93,7 @@ def test_a_file_of_authorities_that_cannot_be_read_is_read_when_it_is_there(
     with pytest.raises(SecretError, match=f"{file}', which {said}") as caught:
         check_secrets(options)
     assert caught.value.remedy.startswith(remedy)
-    file.write_bytes(Authority(tmp_path).file.read_bytes())
+    file.write_bytes(FolderAuthority(tmp_path).file.read_bytes())
     check_secrets(options)
 
 
@@ -131,10 +130,10 @@ def test_the_system_s_authorities_are_not_loaded_for_nothing(
 def test_a_handshake_that_fails_leaves_no_timer(tmp_path: Path) -> None:
     (tmp_path / "other").mkdir()
     options = KafkaOptions.parse(
-        TLS | {"kafka.ssl.ca.location": str(Authority(tmp_path / "other").file)}
+        TLS | {"kafka.ssl.ca.location": str(FolderAuthority(tmp_path / "other").file)}
     )
     ours, theirs = socket.socketpair()
-    context = Authority(tmp_path).server("broker")
+    context = FolderAuthority(tmp_path).server("broker")
 
     def serve() -> None:
         with theirs, pytest.raises(ssl.SSLError):

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
+from harness.certificate_authority import FolderAuthority
 from harness.token_endpoint import CLIENT, TokenEndpoint, token_endpoint
-from tests.sinks.mysql.client.fake_server import Authority
 from tests.sources.kafka.memory_cluster import Clock
 from twophase.errors import ConfigError, PreflightError, SourceUnavailableError
 from twophase.kafka_client import connection
@@ -200,7 +200,7 @@ def test_an_endpoint_that_is_not_there_is_waited_for() -> None:
 def test_an_endpoint_with_an_authority_of_its_own_is_trusted_by_ssl_cert_file(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    authority = Authority(tmp_path)
+    authority = FolderAuthority(tmp_path)
     with token_endpoint(authority.server("127.0.0.1")) as endpoint:
         with pytest.raises(SourceUnavailableError, match="CERTIFICATE_VERIFY_FAILED") as raised:
             Client(endpoint.url).tokens.token()

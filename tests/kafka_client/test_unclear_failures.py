@@ -14,8 +14,8 @@ from typing import Any
 import pytest
 from kafka.net.selector import NetworkSelector
 
+from harness.certificate_authority import FolderAuthority
 from tests.kafka_client.fake_peers import Peer, listening, refuses_logins, says_nothing
-from tests.sinks.mysql.client.fake_server import Authority
 from twophase.errors import SourceUnavailableError
 from twophase.kafka_client import connection
 from twophase.kafka_client.access import AccessError
@@ -84,9 +84,11 @@ def test_a_certificate_that_was_refused_is_named_whatever_comes_after_it(
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()
     theirs.mkdir()
-    port = listen(first(with_tls(Authority(theirs).server("127.0.0.1")), says_nothing))
+    port = listen(first(with_tls(FolderAuthority(theirs).server("127.0.0.1")), says_nothing))
     cluster = cluster_at(
-        port, kafka__security__protocol="SSL", kafka__ssl__ca__location=str(Authority(ours).file)
+        port,
+        kafka__security__protocol="SSL",
+        kafka__ssl__ca__location=str(FolderAuthority(ours).file),
     )
     with pytest.raises(AccessError, match="certificate verify failed") as raised:
         cluster.topics(["orders"])
@@ -135,7 +137,7 @@ def test_why_a_broker_ends_the_handshake_is_told_apart_as_far_as_it_says(
     named: set[str],
     mended: str,
 ) -> None:
-    authority = Authority(tmp_path)
+    authority = FolderAuthority(tmp_path)
     context = authority.server("127.0.0.1")
     made(context, authority.file)
 

@@ -11,8 +11,9 @@ import pytest
 from pymysql.constants import CR
 from sqlalchemy.exc import OperationalError
 
+from harness.certificate_authority import FolderAuthority
 from harness.iceberg_harness import IcebergHarness
-from tests.sinks.mysql.client.fake_server import Authority, FakeServer, OtherPeer
+from tests.sinks.mysql.client.fake_server import FakeServer, OtherPeer
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW, remedies
 from twophase.sinks.iceberg import sql_catalog
@@ -92,9 +93,9 @@ def refused(folder: Path, server: FakeServer, authorities: Path, says: str) -> T
     return caught.value
 
 
-def authority_in(folder: Path) -> Authority:
+def authority_in(folder: Path) -> FolderAuthority:
     folder.mkdir()
-    return Authority(folder)
+    return FolderAuthority(folder)
 
 
 @pytest.mark.parametrize(

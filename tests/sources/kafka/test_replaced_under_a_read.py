@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from harness.certificate_authority import FolderAuthority
 from harness.token_endpoint import CLIENT, token_endpoint
 from tests.kafka_client.fake_peers import listening
-from tests.sinks.mysql.client.fake_server import Authority
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.kafka_client.access import RefusedError
 from twophase.sources.kafka.block import Wanted
@@ -33,7 +33,7 @@ def test_the_read_gets_a_client_with_the_new_one(stack: ExitStack, tmp_path: Pat
     ours, theirs = tmp_path / "ours", tmp_path / "theirs"
     ours.mkdir()
     theirs.mkdir()
-    right, ca = Authority(theirs), Authority(ours).file
+    right, ca = FolderAuthority(theirs), FolderAuthority(ours).file
     context = right.server("127.0.0.1")
 
     def serve(connection: socket.socket) -> None:

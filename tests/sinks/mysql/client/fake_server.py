@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import datetime
-import ipaddress
 import socket
 import ssl
 import struct
@@ -11,12 +9,6 @@ import threading
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
-
-from cryptography import x509
-from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
-from cryptography.x509.oid import NameOID
 
 _LONG_PASSWORD, _LOCAL_FILES, _PROTOCOL_41, _SSL = 0x1, 0x80, 0x200, 0x800
 _TRANSACTIONS, _SECURE_CONNECTION, _PLUGIN_AUTH = 0x2000, 0x8000, 0x80000
@@ -160,68 +152,3 @@ class OtherPeer:
                 connection.sendall(self.says)
                 while self.stays and connection.recv(65536):
                     continue
-
-
-@dataclass
-class Authority:
-    """Issues certificates for tests."""
-
-    folder: Path
-
-    def __post_init__(self) -> None:
-        self._key = ec.generate_private_key(ec.SECP256R1())
-        self._name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "test authority")])
-        self._serial = 0
-        certificate = self._sign(self._name, self._key.public_key(), 0, 10, ca=True)
-        self.file = self.folder / "ca.pem"
-        self.file.write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
-
-    def server(self, name: str, *, first_day: int = -1, last_day: int = 10) -> ssl.SSLContext:
-        """What a server of that name or address needs for TLS."""
-        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
-        context.load_cert_chain(self.server_file(name, first_day=first_day, last_day=last_day))
-        return context
-
-    def server_file(self, name: str, *, first_day: int = -1, last_day: int = 10) -> Path:
-        """A file with a server's certificate and its key."""
-        key = ec.generate_private_key(ec.SECP256R1())
-        subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
-        certificate = self._sign(
-            subject, key.public_key(), first_day, last_day, ca=False, names=[name]
-        )
-        file = self.folder / f"server-{self._serial}.pem"
-        file.write_bytes(
-            certificate.public_bytes(serialization.Encoding.PEM)
-            + key.private_bytes(
-                serialization.Encoding.PEM,
-                serialization.PrivateFormat.PKCS8,
-                serialization.NoEncryption(),
-            )
-        )
-        return file
-
-    def _sign(self, subject, public_key, first_day, last_day, *, ca, names=()):
-        self._serial += 1
-        today = datetime.datetime.now(datetime.UTC)
-        builder = (
-            x509.CertificateBuilder()
-            .subject_name(subject)
-            .issuer_name(self._name)
-            .public_key(public_key)
-            .serial_number(self._serial)
-            .not_valid_before(today + datetime.timedelta(days=first_day - 1))
-            .not_valid_after(today + datetime.timedelta(days=last_day))
-            .add_extension(x509.BasicConstraints(ca=ca, path_length=None), critical=True)
-        )
-        if names:
-            builder = builder.add_extension(
-                x509.SubjectAlternativeName([_name(name) for name in names]), critical=False
-            )
-        return builder.sign(self._key, hashes.SHA256())
-
-
-def _name(text: str) -> x509.GeneralName:
-    try:
-        return x509.IPAddress(ipaddress.ip_address(text))
-    except ValueError:
-        return x509.DNSName(text)

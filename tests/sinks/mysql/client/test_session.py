@@ -12,10 +12,10 @@ from pathlib import Path
 import pymysql
 import pytest
 
+from harness.certificate_authority import FolderAuthority
 from tests.sinks.mysql.client.fake_server import (
     OK,
     PING,
-    Authority,
     FakeServer,
     OtherPeer,
     file_request,
@@ -47,16 +47,16 @@ def endpoint(server: FakeServer | OtherPeer, **changes) -> Endpoint:
     )
 
 
-def authorities_in(folder: Path) -> list[Authority]:
+def authorities_in(folder: Path) -> list[FolderAuthority]:
     """Two authorities, each in a folder of its own."""
     made = []
     for name in ("a", "b"):
         (folder / name).mkdir()
-        made.append(Authority(folder / name))
+        made.append(FolderAuthority(folder / name))
     return made
 
 
-def trusting(authority: Authority) -> Replaceable:
+def trusting(authority: FolderAuthority) -> Replaceable:
     """What the driver reads of it."""
     return Replaceable(read_certificates(authority.file), str(authority.file), read_certificates)
 
@@ -194,7 +194,7 @@ class TestPasswords:
 
 class TestTls:
     def test_a_server_with_the_right_certificate_is_accepted(self, tmp_path):
-        authority = Authority(tmp_path)
+        authority = FolderAuthority(tmp_path)
         with FakeServer(tls=authority.server("127.0.0.1")) as server:
             connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=trusting(authority))).end()
 
@@ -204,7 +204,7 @@ class TestTls:
                 connect(endpoint(server, tls=Tls.INSECURE))
             server.finish()
         assert server.received == []
-        with FakeServer(tls=Authority(tmp_path).server("anything")) as server:
+        with FakeServer(tls=FolderAuthority(tmp_path).server("anything")) as server:
             connect(endpoint(server, tls=Tls.INSECURE)).end()
 
     @pytest.mark.parametrize(
@@ -222,7 +222,7 @@ class TestTls:
     def test_a_certificate_for_another_name_is_refused_and_one_for_its_name_is_taken(
         self, tmp_path
     ):
-        authority = Authority(tmp_path)
+        authority = FolderAuthority(tmp_path)
         settings = {"tls": Tls.VERIFY_IDENTITY, "tls_ca": trusting(authority)}
         with FakeServer(tls=authority.server("db.elsewhere.example")) as server:
             with pytest.raises(PreflightError, match="a certificate for its name"):
@@ -232,19 +232,19 @@ class TestTls:
             connect(endpoint(server, **settings)).end()
 
     def test_verify_ca_does_not_look_at_the_name(self, tmp_path):
-        authority = Authority(tmp_path)
+        authority = FolderAuthority(tmp_path)
         with FakeServer(tls=authority.server("db.elsewhere.example")) as server:
             connect(endpoint(server, tls=Tls.VERIFY_CA, tls_ca=trusting(authority))).end()
 
     def test_an_expired_certificate_is_refused(self, tmp_path):
-        authority = Authority(tmp_path)
+        authority = FolderAuthority(tmp_path)
         with FakeServer(tls=authority.server("127.0.0.1", first_day=-9, last_day=-2)) as server:
             with pytest.raises(PreflightError, match="tls_ca"):
                 connect(endpoint(server, tls=Tls.VERIFY_IDENTITY, tls_ca=trusting(authority)))
         assert server.received == []
 
     def test_insecure_takes_any_certificate(self, tmp_path):
-        with FakeServer(tls=Authority(tmp_path).server("anything")) as server:
+        with FakeServer(tls=FolderAuthority(tmp_path).server("anything")) as server:
             connect(endpoint(server, tls=Tls.INSECURE)).end()
 
     @pytest.mark.parametrize("on", ["the driver", "an executor"])
@@ -254,7 +254,7 @@ class TestTls:
         file.write_bytes(before.file.read_bytes())
         certificates = MySqlOptions(url=URL, table="t", tls_ca=str(file)).endpoint().tls_ca
 
-        def log_in(authority: Authority, sent: bytes) -> None:
+        def log_in(authority: FolderAuthority, sent: bytes) -> None:
             trusted = certificates if on == "the driver" else pickle.loads(sent)
             with FakeServer(tls=authority.server("127.0.0.1")) as server:
                 settings = {"tls": Tls.VERIFY_IDENTITY, "tls_ca": trusted, "opened": True}
@@ -272,7 +272,7 @@ class TestTls:
     def test_while_the_file_is_being_replaced_the_last_certificates_are_trusted(
         self, tmp_path, size
     ):
-        authority = Authority(tmp_path)
+        authority = FolderAuthority(tmp_path)
         whole, file = authority.file.read_bytes(), tmp_path / "ca.pem"
         trusted = trusting(authority)
         if size is None:
@@ -293,7 +293,9 @@ class TestTls:
         options = {"url": URL, "table": "t", "tls_ca": str(file)}
         with pytest.raises(PreflightError, match=f"'{file}', named by tls_ca"):
             MySqlOptions(**options).endpoint()
-        file.write_bytes("Würzburg\n".encode("latin-1") + Authority(tmp_path).file.read_bytes())
+        file.write_bytes(
+            "Würzburg\n".encode("latin-1") + FolderAuthority(tmp_path).file.read_bytes()
+        )
         assert MySqlOptions(**options).endpoint().tls_ca is not None
 
 
