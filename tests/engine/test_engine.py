@@ -428,6 +428,6 @@ def test_what_others_raise_is_not_told_where_rows_are_redacted(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv(VARIABLE, "true")
-    engine = world.engine(2, Failing(OSError("4111-1111")), options=FIXED)
-    assert "4111" not in str(keep_events(world, engine))
+    engine = world.engine(2, Failing(OSError("canary")), options=FIXED)
+    assert "canary" not in str(keep_events(world, engine))
     assert [event.cause for event in world.of(JobRestarting)] == [REDACTED]
