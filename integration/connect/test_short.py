@@ -117,7 +117,9 @@ def test_the_server_alone_is_killed_and_its_client_goes_on_with_each_sink_exactl
                 scenario.finished(run)
         finally:
             client.kill()
-        assert "SparkConnectException: [NO_ACTIVE_SESSION]" in client.log.read_text()
+        said = client.log.read_text()
+        at_rest = "SparkConnectException: [NO_ACTIVE_SESSION]" in said
+        assert at_rest or "PySparkRuntimeError: [RESPONSE_ALREADY_RECEIVED]" in said
         scenario.verify()
 
 

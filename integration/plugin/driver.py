@@ -48,6 +48,7 @@ WRITE_STREAM = "write_stream"
 _POLL_S = 1
 _STARTING_POLL_S = 0.1
 _STARTS = 3
+_DIED_WHILE_IT_ANSWERED = "RESPONSE_ALREADY_RECEIVED"
 _TOO_BUSY = "Python worker failed to connect back"
 
 
@@ -131,6 +132,8 @@ def run_on_a_server(settings: dict[str, Any]) -> int:
         try:
             return run(spark, settings)
         except PySparkException as error:
+            if error.getCondition() == _DIED_WHILE_IT_ANSWERED:
+                spark.stop()  # or the next one would be this one
             if SparkSession.getActiveSession() is spark:
                 raise
             sys.stderr.write(f"{type(error).__name__}: {error}\n")
