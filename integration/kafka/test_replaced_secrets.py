@@ -280,7 +280,8 @@ def test_a_broker_that_asks_for_a_certificate_says_which_option_names_it(
     without = {key: given[key] for key in given if "certificate" not in key and ".key" not in key}
     topic = topics.create()
     refused = refusal(
-        Job(reader_of(without, topic, "auto")).plan, r"set kafka\.ssl\.certificate\.location"
+        Job(reader_of(without, topic, "auto")).plan,
+        re.escape('set .option("kafka.ssl.certificate.location", "FILE")'),
     )
     assert isinstance(refused, PreflightError)
     topics.send(topic, [b"x"])
