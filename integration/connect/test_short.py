@@ -17,7 +17,7 @@ from integration.connect.scenario import (
     serving,
     wait_until_held,
 )
-from integration.plugin.driver import WRITE_STREAM
+from integration.plugin.driver import DIED_WHILE_IT_ANSWERED, WRITE_STREAM
 from integration.plugin.scenario import (
     TIMEOUT_S,
     Made,
@@ -119,7 +119,7 @@ def test_the_server_alone_is_killed_and_its_client_goes_on_with_each_sink_exactl
             client.kill()
         said = client.log.read_text()
         at_rest = "SparkConnectException: [NO_ACTIVE_SESSION]" in said
-        assert at_rest or "PySparkRuntimeError: [RESPONSE_ALREADY_RECEIVED]" in said
+        assert at_rest or f"PySparkRuntimeError: {DIED_WHILE_IT_ANSWERED}" in said
         scenario.verify()
 
 

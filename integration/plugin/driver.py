@@ -45,10 +45,11 @@ from twophase.testing.parent_death import die_with_parent
 
 CONTROL = "control"
 WRITE_STREAM = "write_stream"
+DIED_WHILE_IT_ANSWERED = "[RESPONSE_ALREADY_RECEIVED] INVALID_HANDLE.SESSION_NOT_FOUND"
+"""Spark's error, if the server dies after a part of its answer. The session is active still."""
 _POLL_S = 1
 _STARTING_POLL_S = 0.1
 _STARTS = 3
-_DIED_WHILE_IT_ANSWERED = "RESPONSE_ALREADY_RECEIVED"
 _TOO_BUSY = "Python worker failed to connect back"
 
 
@@ -132,7 +133,7 @@ def run_on_a_server(settings: dict[str, Any]) -> int:
         try:
             return run(spark, settings)
         except PySparkException as error:
-            if error.getCondition() == _DIED_WHILE_IT_ANSWERED:
+            if DIED_WHILE_IT_ANSWERED in str(error):
                 spark.stop()  # or the next one would be this one
             if SparkSession.getActiveSession() is spark:
                 raise
