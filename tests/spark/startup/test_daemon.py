@@ -11,19 +11,22 @@ from twophase.spark.startup.daemon import MODULE
 
 PROGRAM = """
 import os, sys
+from importlib.metadata import entry_points
 import twophase.spark.startup.daemon as daemon
-daemon.preload([*daemon._MODULES, "twophase.sinks.mysql.sink", "module.that.is.not.there"])
+daemon.preload([*daemon.modules(), "twophase.sinks.mysql.sink", "module.that.is.not.there"])
 files = [os.readlink(f"/proc/self/fd/{name}") for name in os.listdir("/proc/self/fd") if os.path.exists(f"/proc/self/fd/{name}")]
 print(daemon.threads(), any("socket" in file for file in files), "pyarrow.compute" in sys.modules, "pymysql" in sys.modules)
 print([name for name in ("pandas", "numpy.random") if name in sys.modules])
+sources = {entry.module for entry in entry_points(group="twophase.sources")}
+print(len(sources) >= 3, sources - sys.modules.keys())
 """  # noqa: E501
 # pyspark's daemon tells its port on standard output, and ends when its standard input does.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
 
 def test_what_workers_need_is_imported_and_nothing_that_a_fork_would_break() -> None:
-    """Neither thread nor connection, not pandas, and no generator of numbers that every worker
-    would begin alike.
+    """With every installed source. Neither thread nor connection, not pandas, and no generator of
+    numbers that every worker would begin alike.
     """
     found = subprocess.check_output(
         [sys.executable, "-c", PROGRAM],
@@ -31,7 +34,7 @@ def test_what_workers_need_is_imported_and_nothing_that_a_fork_would_break() -> 
         env={**os.environ, **ENVIRONMENT},
         text=True,
     )
-    assert found == "1 False True True\n[]\n"
+    assert found == "1 False True True\n[]\nTrue set()\n"
 
 
 def serve(**environment: str) -> tuple[str, int]:

@@ -4,7 +4,8 @@ Spark's own daemon imports nothing, so each worker imports pyspark, pyarrow and 
 s of processor time each, instead of 0.2. `spark.python.daemon.module =
 twophase.spark.startup.daemon` replaces it by this one.
 
-1. import     the modules that a job's workers need; those that are not installed are left to them
+1. import     the modules that a job's workers need, with those of all installed sources; those that
+              fail are left to them
 2. check      a fork copies only one thread: if there is a second one, Spark's own daemon takes
               over in this process
 3. deafen     if SIGTERM is ignored here, it stays so: systemd sends it to every process of a unit,
@@ -20,6 +21,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import suppress
 from importlib import import_module
+from importlib.metadata import entry_points
 
 MODULE = "twophase.spark.startup.daemon"
 PRELOAD_VARIABLE = "TWOPHASE_PRELOAD"
@@ -32,9 +34,9 @@ _MODULES = (
     "pyspark.sql.types",
     "pyspark.sql.pandas.serializers",
     "twophase.spark.batch.writer_task",
-    "twophase.sources.kafka.source",
-    "twophase.sources.kafka.data_source",
 )
+_SOURCES = "twophase.sources"
+"""The group of the entry points of sources."""
 # Arrow ships an allocator that cleans up in its own thread, even though Arrow does not use it.
 _WITHOUT_THREADS = {"JE_ARROW_MALLOC_CONF": "background_thread:false"}
 
@@ -54,9 +56,16 @@ def threads() -> int:
     return len(os.listdir("/proc/self/task"))
 
 
+def modules() -> list[str]:
+    """Return what the workers of any job need: with what installed sources read, and the rest."""
+    of_sources = {entry.module for entry in entry_points(group=_SOURCES)}
+    added = filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))
+    return [*_MODULES, *sorted(of_sources), *added]
+
+
 def main() -> None:
     """Run steps 1 to 4."""
-    preload([*_MODULES, *filter(None, os.environ.get(PRELOAD_VARIABLE, "").split(","))])
+    preload(modules())
     if threads() > 1:
         os.execv(sys.executable, [sys.executable, "-m", _SPARKS_OWN, *sys.argv[1:]])  # noqa: S606
     import_module("twophase.internals.workers").freeze_gc()
