@@ -9,11 +9,13 @@ import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster
 from twophase.contract.source import SourceLeg
+from twophase.contract.source_entry_points import loss_of
 from twophase.errors import (
     ConfigError,
     CorruptRecordError,
     OffsetOutOfRangeError,
     PartitionVanishedError,
+    SourceLossError,
     StopJobError,
 )
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
@@ -256,3 +258,22 @@ def test_a_fresh_start_begins_at_the_end_unless_its_options_say_otherwise(
 ) -> None:
     assert SparkKafkaSource().starting_offsets(options) == starts
     assert SparkKafkaSource().skips_existing(options) is skips
+
+
+@pytest.mark.parametrize(
+    ("condition", "is_a_loss"),
+    [
+        ("KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE", True),
+        ("KAFKA_DATA_LOSS.TOPIC_PARTITIONS_MISSING", True),
+        ("KAFKA_NULL_TOPIC_IN_DATA", False),
+        ("DIVIDE_BY_ZERO", False),
+    ],
+)
+def test_an_error_of_spark_s_reader_is_a_loss_by_its_condition(
+    condition: str, is_a_loss: bool
+) -> None:
+    found = loss_of(condition, "The commit failed: it said so.")
+    assert isinstance(found, SourceLossError) is is_a_loss
+    if found is not None:
+        assert found.what == "The commit failed: it said so."
+        assert "failOnDataLoss=false" in found.remedy

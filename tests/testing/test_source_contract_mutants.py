@@ -84,6 +84,23 @@ class ForgetsWhere(KafkaSource):
         return "startingOffsets"
 
 
+class CountsBackwards(KafkaSource):
+    def lag(self, end: str, latest: str) -> int | None:
+        return sum(at["offset"] for at in self.entries(latest)) - sum(
+            at["offset"] for at in self.entries(end)
+        )
+
+
+class CountsNothing(KafkaSource):
+    def lag(self, end: str, latest: str) -> int | None:
+        return 0
+
+
+class ClaimsEveryError(KafkaSource):
+    def loss(self, condition: str, said: str) -> SourceLossError | None:
+        return SourceLossError(said)
+
+
 class SeesNoLoss(KafkaSource):
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         return True
@@ -279,6 +296,9 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     BeginsNowhere: Suite.test_the_beginning_in_a_line_is_a_line_and_never_changes,
     BeginsAtTheEnd: Suite.test_the_beginning_in_a_line_is_a_line_and_never_changes,
     ForgetsWhere: Suite.test_what_another_job_needs_is_one_line,
+    CountsBackwards: Suite.test_what_waits_is_counted_or_unknown,
+    CountsNothing: Suite.test_what_waits_is_counted_or_unknown,
+    ClaimsEveryError: Suite.test_an_error_about_something_else_is_no_loss,
     SeesNoLoss: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
     SeesALossEverywhere: Suite.test_what_is_there_can_be_read_again,
     SendsRowsTwice: Suite.test_what_is_gone_is_named_before_it_is_taken_back,

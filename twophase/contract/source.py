@@ -38,6 +38,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar, Generic, Protocol, TypeVar
 
+from twophase.errors import SourceLossError
 from twophase.functions.operator_state import Redistribution
 
 if TYPE_CHECKING:
@@ -162,6 +163,20 @@ class Source(ABC):
         """Return what another job needs to go on after a line, as words in a remedy."""
         return f"a source that begins after {line}"
 
+    def lag(self, end: str, latest: str) -> int | None:
+        """Return how many records wait; None if the offset lines do not tell. Asks no server.
+
+        Runs in a thread of its own, about once a second, for the metrics of a running job.
+
+        Args:
+            end: where the newest micro-batch ended.
+            latest: the newest offset that Spark knows, of the same source.
+
+        Raises:
+            Exception: any; there are no metrics until it passes.
+        """
+        return None
+
     def bound_to_folder(self) -> str:
         """Return why a source can only go on in its own Spark folder; empty if it can elsewhere.
 
@@ -209,6 +224,20 @@ class Source(ABC):
             A remedy says how to get that back, and nothing else: the rows of what is gone are in
             the targets, and a job that begins elsewhere would write some of them twice.
         """
+
+    def loss(self, condition: str, said: str) -> SourceLossError | None:
+        """Return the error that an error of Spark's own reader means; None if it is no loss.
+
+        Runs on the driver when a micro-batch has failed. Every installed source is asked.
+
+        Args:
+            condition: of Spark's error, such as "KAFKA_DATA_LOSS.COULD_NOT_READ_OFFSET_RANGE".
+            said: what has failed and Spark's message, as a sentence.
+
+        Returns:
+            An error that says the same, with the remedy.
+        """
+        return None
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Tell others how far the job is, such as by committing group offsets.

@@ -11,7 +11,7 @@ from functools import cache
 from importlib.metadata import EntryPoint
 
 from twophase.contract.source import Source, SourceLeg, UnknownSource
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, SourceLossError
 from twophase.internals.entry_points import load, offered, package_of
 
 GROUP = "twophase.sources"
@@ -50,6 +50,31 @@ def owner_of(line: str) -> tuple[str, Source]:
     """Return the format and the source of an offset line; "" and one that knows nothing if none."""
     owners = (found for found in installed_sources() if found[1].owns(line))
     return next(owners, ("", _UNKNOWN))
+
+
+def lag_of(positions: Iterable[tuple[str | None, str | None]]) -> int | None:
+    """Return how many records wait in the sources of a job; None if none of them can tell.
+
+    Args:
+        positions: where the newest micro-batch ended in each source and its newest offset, as
+            `Source.lag`; None if Spark does not report it.
+    """
+    known = [
+        lag
+        for end, latest in positions
+        if end is not None
+        and latest is not None
+        and (lag := owner_of(end)[1].lag(end, latest)) is not None
+    ]
+    return sum(known) if known else None
+
+
+def loss_of(condition: str, said: str) -> SourceLossError | None:
+    """Return the loss of records that an error of Spark means to one of the sources; None if it
+    means none. The arguments: see `Source.loss`.
+    """
+    found = (source.loss(condition, said) for _, source in installed_sources())
+    return next(filter(None, found), None)
 
 
 @cache

@@ -16,7 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from twophase.contract.source import RereadsRanges, SourceLeg, option
-from twophase.errors import ConfigError, CorruptRecordError, StopJobError
+from twophase.errors import ConfigError, CorruptRecordError, SourceLossError, StopJobError
 from twophase.kafka_client.other_names import ALIASES
 from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.engines import (
@@ -26,7 +26,7 @@ from twophase.sources.kafka.engines import (
     planner_of,
 )
 from twophase.sources.kafka.group import GroupOffsets
-from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset, SourceOffset
+from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset, SourceOffset, waiting
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.starting import LATEST_SENTINEL, begins_at
 
@@ -37,6 +37,8 @@ _BY_TIME = _STARTS[:2]
 _CLIENT = frozenset(key.lower() for key in KafkaOptions.keys() if key.startswith("kafka."))  # noqa: SIM118
 _SHARED = ("subscribe", "subscribePattern", "startingOffsets", "group.id", "uid")
 _IGNORED = {key.lower() for key in KafkaOptions.keys() if key not in _SHARED} - _CLIENT  # noqa: SIM118
+_LOSS = "KAFKA_DATA_LOSS"
+"""The condition of Spark's errors; its SQLSTATE is that of a data exception."""
 _SPARK_S = {ours.lower(): theirs for theirs, ours in ALIASES.items()}
 
 
@@ -89,6 +91,21 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
         if _needs_files_of_its_own(leg, options):
             return False
         return planner_of(options).check(_with_ids(options, offsets), grows=_grows(leg))
+
+    def lag(self, end: str, latest: str) -> int | None:
+        """See `Source.lag`."""
+        return waiting(_parsed(end), _parsed(latest))
+
+    def loss(self, condition: str, said: str) -> SourceLossError | None:
+        """See `Source.loss`."""
+        if not condition.startswith(_LOSS):
+            return None
+        return SourceLossError(
+            said,
+            remedy="look which records are gone. To go on without them, and without a topic or "
+            "partition that is not read any more, start the job once with the option "
+            "failOnDataLoss=false of its Kafka source.",
+        )
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Commit the group offsets, if there is a `group.id`, which Spark's client ignores."""

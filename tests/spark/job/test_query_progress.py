@@ -1,8 +1,9 @@
-"""Spark's reports on the query of a job: each micro-batch is counted once, and lag is Kafka's."""
+"""Spark's reports on the query of a job: each micro-batch is counted once, and lag is what
+sources say.
+"""
 
 from __future__ import annotations
 
-import json
 import math
 from typing import Any
 
@@ -10,8 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from twophase.contract.source_entry_points import lag_of
 from twophase.engine.progress import QueryProgress
-from twophase.spark.job.query_progress import QueryPoller, QueryReader, lag_of
+from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
+from twophase.spark.job.query_progress import QueryPoller, QueryReader
 
 
 class Query:
@@ -109,8 +112,8 @@ def test_micro_batches_are_counted_whatever_idle_triggers_and_polls_come_between
 
 
 def ours(*offsets: int) -> str:
-    entries = [{"topic": "t", "partition": index, "offset": at} for index, at in enumerate(offsets)]
-    return json.dumps({"partitions": entries})
+    entries = [PartitionOffset("t", "id", index, at) for index, at in enumerate(offsets)]
+    return SourceOffset.of("orders", entries).to_line()
 
 
 @pytest.mark.parametrize(
@@ -118,17 +121,31 @@ def ours(*offsets: int) -> str:
     [
         (ours(5, 7), ours(6, 10), 4),
         (ours(5), ours(4, 2), 2),
-        ('{"partitions": null}', ours(4), None),
+        (SourceOffset.initial("orders").to_line(), ours(4), None),
         ('{"t": {"0": 5}, "u": {"0": 1}}', '{"t": {"0": 9}, "u": {"0": 1}}', 4),
-        ('{"logOffset": 3}', None, None),
+        ('{"logOffset": 3}', '{"logOffset": 5}', None),
+        (ours(5), None, None),
         ("3", "x", None),
         (None, None, None),
     ],
 )
-def test_lag_is_what_waits_in_kafka_and_unknown_elsewhere(
+def test_lag_is_what_waits_and_unknown_if_the_source_cannot_tell(
     end: str | None, latest: str | None, lag: int | None
 ) -> None:
     assert lag_of([(end, latest), (None, None)]) == lag
+    assert lag_of([(end, latest), (ours(1), ours(8))]) == 7 + (lag or 0)
+
+
+class WithoutSources(Report):
+    def sources(self) -> list[object]:
+        raise ValueError("no")
+
+
+def test_a_lag_that_cannot_be_read_once_loses_no_records() -> None:
+    reader = QueryReader()
+    with pytest.raises(ValueError, match="no"):
+        read(reader, WithoutSources(0, 10, "addBatch"))
+    assert read(reader, report(0, 10)).records == 10
 
 
 def test_a_query_that_cannot_be_asked_does_not_disturb() -> None:

@@ -186,6 +186,10 @@ class SourceOffset:
         """Return the entries by partition."""
         return {entry.key: entry for entry in self.partitions or ()}
 
+    def positions(self) -> dict[Partition, int]:
+        """Return the next offset of each partition."""
+        return {entry.key: entry.offset for entry in self.partitions or ()}
+
 
 @dataclass(frozen=True)
 class Limits:
@@ -275,6 +279,13 @@ def share(wanted: list[int], budget: int) -> list[int]:
     for i in lagging[: budget - sum(shares)]:
         shares[i] += 1
     return shares
+
+
+def waiting(ends: Mapping[Partition, int], latest: Mapping[Partition, int]) -> int | None:
+    """Return how many records wait between two positions; None if either has no partition."""
+    if not ends or not latest:
+        return None
+    return sum(max(0, offset - ends.get(key, 0)) for key, offset in latest.items())
 
 
 def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[OffsetRange]:

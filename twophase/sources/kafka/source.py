@@ -30,6 +30,7 @@ from twophase.sources.kafka.offsets import (
     PartitionOffset,
     SourceOffset,
     ranges,
+    waiting,
 )
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.range_reader import KafkaRangeReader
@@ -125,6 +126,11 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
             topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
         return f"`startingOffsets={json.dumps(topics)}` of source {offset.source!r}"
 
+    def lag(self, end: str, latest: str) -> int | None:
+        """See `Source.lag`."""
+        begin, stop = (SourceOffset.parse(line).positions() for line in (end, latest))
+        return waiting(begin, stop)
+
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         """Ask the brokers for each partition: is it the same topic, are the records there?
 
@@ -175,8 +181,7 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
 
     def begins_at(self, line: str, starting: str) -> bool | None:
         """See `Source.begins_at`."""
-        entries = SourceOffset.parse(line).partitions or ()
-        return begins_at({entry.key: entry.offset for entry in entries}, starting)
+        return begins_at(SourceOffset.parse(line).positions(), starting)
 
     # -- going on without what is gone -------------------------------------------------------------
 
@@ -229,7 +234,7 @@ class KafkaSource(ReadsInTasks[OffsetRange], ReleasesTopics):
         """See `RereadsRanges.narrowed`. Every other partition stays at its end."""
         chosen = {item.key: item for item in items}
         begin, stop = (_parsed(self.uid(leg), line) for line in (start, end))
-        stay = {entry.key: entry.offset for entry in stop.partitions or ()}
+        stay = stop.positions()
         begins = {key: item.start for key, item in chosen.items()}
         ends = {key: item.end for key, item in chosen.items()}
         return _moved(begin, stay | begins), _moved(stop, stay | ends)

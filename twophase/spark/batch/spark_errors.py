@@ -14,6 +14,7 @@ from pyspark import SparkContext
 from pyspark.errors import AnalysisException, IllegalArgumentException, PySparkException
 from pyspark.errors.exceptions.captured import CapturedException, PythonException
 
+from twophase.contract.source_entry_points import loss_of
 from twophase.errors import (
     DeclinedError,
     RejectedRowsError,
@@ -31,8 +32,6 @@ _TRACEBACK = "Traceback (most recent call last):"
 _RAISED = re.compile(r"[\w.]+")
 _DATA = "22", "23"
 """The classes of SQLSTATE of a data exception and of a violated constraint."""
-_KAFKA_LOSS = "KAFKA_DATA_LOSS"
-"""The condition of Spark's own Kafka source; its SQLSTATE is that of a data exception."""
 _DENIED = (
     "java.nio.file.AccessDeniedException",
     "org.apache.hadoop.security.AccessControlException",
@@ -74,8 +73,8 @@ def as_declined(
     """Return a DeclinedError about an error that is not ours. The arguments: see `declined`.
 
     A `RejectedRowsError` if Spark's SQLSTATE says that an expression, or a constraint of a table,
-    does not take a value: it never will. A `SourceLossError` if Spark's own Kafka source has lost
-    records.
+    does not take a value: it never will. A `SourceLossError` if an installed source says that the
+    error means lost records.
     """
     if reason is None and _is_task_failure(error):
         reason = CheckpointFailureReason.TASK_FAILURE
@@ -84,13 +83,11 @@ def as_declined(
         return DeclinedError(said, reason=reason, fingerprint=fingerprint_of(error))
     causes = list(_java_causes(error))
     for found, condition, _ in causes:
-        if condition.startswith(_KAFKA_LOSS):
-            return SourceLossError(
-                f"{what} failed: {shown(str(found.getMessage()), _SHOWN)}.",
-                remedy="look which records are gone. To go on without them, and without a topic or "
-                "partition that is not read any more, start the job once with the option "
-                "failOnDataLoss=false of its Kafka source.",
-            )
+        if not condition:
+            continue
+        loss = loss_of(condition, f"{what} failed: {shown(str(found.getMessage()), _SHOWN)}.")
+        if loss is not None:
+            return loss
     fingerprint = _java_fingerprint(error, causes)
     if any(state.startswith(_DATA) for _, _, state in causes):
         return RejectedRowsError(

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable
 from typing import TYPE_CHECKING
 
+from twophase.contract.source_entry_points import lag_of
 from twophase.engine.progress import QueryProgress
 
 if TYPE_CHECKING:
@@ -36,6 +36,7 @@ class QueryReader:
         kept = query._jsq.recentProgress()
         if not len(kept):
             return self._progress
+        lag = lag_of((one.endOffset(), one.latestOffset()) for one in kept[-1].sources())
         known, records = self._newest_batch, self._progress.records
         for report in reversed(kept):
             batch = report.batchId()
@@ -46,48 +47,8 @@ class QueryReader:
                 self._newest_batch = max(self._newest_batch, batch)
                 records += max(0, report.numInputRows())
         rate = kept[-1].processedRowsPerSecond()
-        positions = [(one.endOffset(), one.latestOffset()) for one in kept[-1].sources()]
-        self._progress = QueryProgress(
-            records, rate if math.isfinite(rate) else 0.0, lag_of(positions)
-        )
+        self._progress = QueryProgress(records, rate if math.isfinite(rate) else 0.0, lag)
         return self._progress
-
-
-def lag_of(sources: Iterable[tuple[str | None, str | None]]) -> int | None:
-    """Return how many records wait in the sources; None if no source reports its offsets.
-
-    Args:
-        sources: where the micro-batch ended and what the newest offset was, as JSON.
-    """
-    lags = [_lag(_positions(end), _positions(latest)) for end, latest in sources]
-    known = [lag for lag in lags if lag is not None]
-    return sum(known) if known else None
-
-
-def _lag(end: Mapping[tuple[str, int], int], latest: Mapping[tuple[str, int], int]) -> int | None:
-    if not end or not latest:
-        return None
-    return sum(max(0, offset - end.get(key, 0)) for key, offset in latest.items())
-
-
-def _positions(line: str | None) -> dict[tuple[str, int], int]:
-    """Return the next offset of each partition, of `twophase-kafka` or Spark's Kafka source."""
-    try:
-        offset = json.loads(line or "null")
-    except ValueError:
-        return {}
-    match offset:
-        case {"partitions": [*entries]}:
-            return {(entry["topic"], entry["partition"]): entry["offset"] for entry in entries}
-        case dict() if all(isinstance(partitions, dict) for partitions in offset.values()):
-            return {
-                (topic, int(index)): position
-                for topic, partitions in offset.items()
-                for index, position in partitions.items()
-                if index.isdecimal() and isinstance(position, int)
-            }
-        case _:
-            return {}
 
 
 class QueryPoller:

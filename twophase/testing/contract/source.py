@@ -166,6 +166,16 @@ class SourceContract(SourceContractBase):
         assert len(set(found)) == 2
         assert all(text and "\n" not in text for text in found)
 
+    def test_what_waits_is_counted_or_unknown(self, harness: SourceHarness) -> None:
+        source, first, second = harness.source, harness.append(), harness.append()
+        found = source.lag(first, second)
+        assert found is None or found > 0
+        for line in (first, second):
+            assert source.lag(second, line) == (None if found is None else 0)
+
+    def test_an_error_about_something_else_is_no_loss(self, harness: SourceHarness) -> None:
+        assert harness.source.loss("DIVIDE_BY_ZERO", "The pre-commit failed: no.") is None
+
     def test_what_is_there_can_be_read_again(self, harness: SourceHarness) -> None:
         for line in (harness.append(), harness.append()):
             for _ in range(2):
