@@ -106,12 +106,12 @@ def rewrite(
     reason: str | None,
     yes: bool,
 ) -> None:
-    """Write lost pieces of a decided checkpoint again, from the same records of Kafka.
+    """Write lost pieces of a decided checkpoint again, from the same records.
 
     For LostCommittableError. It begins like every start: it takes the job over, which ends a driver
     that still runs, and commits what it can. Then it shows the pieces that are proven lost in the
-    sink, and the offsets to read again. It writes nothing until you confirm. Refused if Kafka no
-    longer has the records, and for plans that keep state.
+    sink, and the offsets to read again. It writes nothing until you confirm. Refused if their
+    source no longer has the records, and for plans that keep state.
 
     \b
     Example:

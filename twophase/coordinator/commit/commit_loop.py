@@ -289,8 +289,8 @@ class CommitLoop:
         accept = f"accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink {sink}"
         if not path:
             return (
-                "twophase repair rewrite reads their records again, if Kafka still has them and "
-                "the plan keeps no state; otherwise let the job go on without them: "
+                "twophase repair rewrite reads their records again, if their source still has "
+                "them and the plan keeps no state; otherwise let the job go on without them: "
                 f"twophase repair {accept}"
             )
         accept += f" --restore {shlex.quote(path)}"

@@ -163,7 +163,7 @@ def _not_compared(job: str, confirmed: Sequence[StartingOffsets]) -> OffsetMisma
         "was written.",
         remedy="set the offset of every partition in JOB.yaml and on the query, such as "
         '`startingOffsets={"orders":{"0":20}}`, and run `twophase repair adopt-from-target '
-        "JOB.yaml --from-starting-offsets` once more before you start it. If the source is not "
-        "Kafka, run it too; then make the first start in a session that is not one of Spark "
+        "JOB.yaml --from-starting-offsets` once more before you start it. If the source has no "
+        "partitions, run it too; then make the first start in a session that is not one of Spark "
         "Connect.",
     )
