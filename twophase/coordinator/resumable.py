@@ -11,11 +11,12 @@ from collections.abc import Sequence
 
 from twophase.contract.committable import Committable
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.coordinator.coordinator import CheckpointCoordinator, Replay, Write
+from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.recovery_steps import take_over
 from twophase.errors import FencedError
 from twophase.ids import Attempt
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.journal.entries import Decision
 from twophase.state.journal.history import History
 
 
@@ -46,20 +47,16 @@ class ResumableCoordinator:
         self,
         number: int,
         offsets: FrozenOffsets,
-        attempt: Attempt,
         sink: str,
         pieces: Sequence[Committable],
         triggered_ms: int,
     ) -> None:
-        """Decide and commit a checkpoint that every writer of `attempt` has acknowledged already.
-
-        If it is decided (H12), it is only committed again, and what the attempt has
-        pre-committed is aborted.
+        """Decide and commit a checkpoint that every writer of the next attempt has acknowledged
+        already.
 
         Args:
             number: n.
-            offsets: of micro-batch n, from Spark's offset log.
-            attempt: the attempt that the writers had.
+            offsets: as `classify` accepted them.
             sink: the only sink's name.
             pieces: all their committables.
             triggered_ms: Unix time when the attempt was planned.
@@ -72,15 +69,17 @@ class ResumableCoordinator:
         def acknowledge(pending: PendingCheckpoint) -> None:
             pending.acknowledge(sink, pieces)
 
-        coordinator = self._coordinator
-        self.join(Attempt(attempt.generation, attempt.counter - 1))
-        match coordinator.classify(number, offsets):
-            case Write():
-                coordinator.checkpoint(number, offsets, acknowledge, triggered_ms)
-            case Replay(decision):
-                coordinator.replay(decision, None)
-                completer = coordinator.context.completer
-                completer.abort_superseded_attempts(attempt)
+        self._coordinator.checkpoint(number, offsets, acknowledge, triggered_ms)
+
+    def commit_again(self, decision: Decision, attempt: Attempt) -> None:
+        """Commit a decided checkpoint again (H12).
+
+        Args:
+            decision: as `classify` returned it.
+            attempt: an attempt at the same checkpoint, whose pieces are aborted.
+        """
+        self._coordinator.replay(decision, None)
+        self._coordinator.context.completer.abort_superseded_attempts(attempt)
 
     def abandon(self, generation: int) -> None:
         """End this driver's run after a failure: abort what is undecided, decide nothing more.

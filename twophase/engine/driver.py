@@ -15,11 +15,12 @@ from functools import partial
 from typing import Any
 
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.coordinator import CheckpointCoordinator, Replay
+from twophase.coordinator.coordinator import CheckpointCoordinator, Replay, Write
 from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.host import Beginning, Host, LineageFolder, MicroBatch, Plan
 from twophase.errors import InDoubtError, TwoPhaseError
+from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.journal.history import History
 
 
@@ -98,11 +99,7 @@ class Driver:
             TwoPhaseError: it is not decided.
         """
         with self.gate.batch(number):
-            try:
-                offsets = self.folder.offsets(number)
-                found = self.coordinator.classify(number, offsets)
-            except OSError as error:
-                raise self.coordinator.cannot_trigger(number, error) from error
+            offsets, found = self.classified(number, self.folder)
             if isinstance(found, Replay):
                 batch.begin(found.decision)
                 execute = batch.execute if self.plan.stateful else None
@@ -110,6 +107,25 @@ class Driver:
             else:
                 batch.begin(None)
                 self.coordinator.checkpoint(number, offsets, batch.pre_commit)
+
+    def classified(
+        self, number: int, folder: LineageFolder
+    ) -> tuple[FrozenOffsets, Write | Replay]:
+        """Return the frozen offsets of micro-batch n, and whether it is new or decided.
+
+        Args:
+            number: n.
+            folder: of the current lineage.
+
+        Raises:
+            DeclinedError: the folder or the store cannot be read.
+            OffsetMismatchError: they do not belong together.
+        """
+        try:
+            offsets = folder.offsets(number)
+            return offsets, self.coordinator.classify(number, offsets)
+        except OSError as error:
+            raise self.coordinator.cannot_trigger(number, error) from error
 
     def _recover(self, restore: Restore | None) -> None:
         """Step 3. A restart must not take the fence of its own failed recovery for a rival's."""

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -309,6 +311,39 @@ def test_a_failed_decision_is_declined(world: World) -> None:
 
 
 # -- two applications ------------------------------------------------------------------------------
+
+
+@contextmanager
+def unreadable(world: World, number: int) -> Iterator[None]:
+    """The offsets of a micro-batch cannot be read in the block, as on a disk that fails."""
+    offsets = world.folder / "offsets" / str(number)
+    kept = offsets.rename(world.root / "kept")
+    offsets.mkdir()
+    yield
+    offsets.rmdir()
+    kept.rename(offsets)
+
+
+def test_offsets_that_cannot_be_read_decline_the_checkpoint_at_each_step(world: World) -> None:
+    def declined() -> AbstractContextManager[object]:
+        return pytest.raises(DeclinedError, match="checkpoint 1 could not be triggered")
+
+    world.run(0)
+    world.freeze(1)
+    with unreadable(world, 1), declined():
+        world.job().plan()
+    plan = world.job().plan()
+    acknowledged = world.write(plan, 1)
+    with unreadable(world, 1), declined():
+        world.job().commit(1, acknowledged)
+    world.job().commit(1, acknowledged)
+    world.application("second")  # died before Spark's commit log
+    replay = world.write(world.job().plan(), 1)
+    with unreadable(world, 1), declined():
+        world.job().commit(1, replay)
+    world.job().commit(1, replay)
+    assert world.ids() == world.expected(2)
+    assert world.target.prepared() == []
 
 
 def test_a_second_run_fences_the_first_whose_commit_is_refused(world: World) -> None:

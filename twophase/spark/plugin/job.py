@@ -151,8 +151,8 @@ class PluginJob:
             last = note.attempt
             self._resumable.join(last)
         attempt = Attempt(last.generation, last.counter + 1)
-        offsets = self._host.folder(coordinator.lineage).offsets(number)
-        found = coordinator.classify(number, offsets)
+        folder = self._host.folder(coordinator.lineage)
+        offsets, found = self._driver.classified(number, folder)
         replay = isinstance(found, Replay)
         self._plan_digests(number, attempt, found.decision if isinstance(found, Replay) else None)
         planned_ms = self._host.clock.unix_ms()
@@ -210,21 +210,22 @@ class PluginJob:
     # -- parts -------------------------------------------------------------------------------------
 
     def _acknowledge(self, number: int, note: RunNote, pieces: Sequence[Committable]) -> None:
-        coordinator, context = self._coordinator, self._coordinator.context
-        context.log.refresh()
-        folder = self._host.folder(coordinator.lineage)
-        offsets = folder.offsets(number)
+        attempt = note.attempt
+        self._resumable.join(Attempt(attempt.generation, attempt.counter - 1))
+        folder = self._host.folder(self._coordinator.lineage)
+        offsets, found = self._driver.classified(number, folder)
+        if isinstance(found, Replay):
+            self._resumable.commit_again(found.decision, attempt)
+            return
         folder.sync(number)
-        self._resumable.acknowledged(
-            number, offsets, note.attempt, self.description.sink, pieces, note.planned_ms
-        )
+        sink, planned_ms = self.description.sink, note.planned_ms
+        self._resumable.acknowledged(number, offsets, sink, pieces, planned_ms)
 
     def _replay(self, number: int, note: RunNote) -> None:
         """Its tasks wrote nothing: it must be decided."""
         coordinator = self._coordinator
         self._resumable.join(note.attempt)
-        offsets = self._host.folder(coordinator.lineage).offsets(number)
-        found = coordinator.classify(number, offsets)
+        _, found = self._driver.classified(number, self._host.folder(coordinator.lineage))
         if not isinstance(found, Replay):
             raise StopJobError(
                 f"Job {self.description.job!r}: micro-batch {number} was decided when it was "
