@@ -12,12 +12,10 @@ from collections.abc import Sequence
 from twophase.contract.committable import Committable
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
-from twophase.coordinator.recovery.recovery_steps import take_over
-from twophase.errors import FencedError
+from twophase.coordinator.recovery.recovery_steps import check_generation, take_over
 from twophase.ids import Attempt
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.journal.entries import Decision
-from twophase.state.journal.history import History
 
 
 class ResumableCoordinator:
@@ -40,7 +38,7 @@ class ResumableCoordinator:
             FencedError: another driver has taken the job over.
         """
         log, attempts = self._coordinator.context.log, self._coordinator.attempts
-        self._check_generation(log.refresh(), attempt.generation)
+        check_generation(self._coordinator.job, log.refresh(), attempt.generation)
         attempts.generation, attempts.counter = attempt.generation, attempt.counter
 
     def acknowledged(
@@ -78,8 +76,9 @@ class ResumableCoordinator:
             decision: as `classify` returned it.
             attempt: an attempt at the same checkpoint, whose pieces are aborted.
         """
+        completer = self._coordinator.context.completer
         self._coordinator.replay(decision, None)
-        self._coordinator.context.completer.abort_superseded_attempts(attempt)
+        completer.abort_superseded_attempts(attempt)
 
     def abandon(self, generation: int) -> None:
         """End this driver's run after a failure: abort what is undecided, decide nothing more.
@@ -96,17 +95,9 @@ class ResumableCoordinator:
         """
         coordinator, context = self._coordinator, self._coordinator.context
         coordinator.attempts.generation = take_over(
-            context.log, {}, lambda history: self._check_generation(history, generation)
+            context.log, {}, lambda history: check_generation(context.job, history, generation)
         )
         if coordinator.history.uncommitted():
             return
         coordinator.closer.close_below(Attempt(coordinator.generation, 0))
         context.store.sweep()
-
-    def _check_generation(self, history: History, generation: int) -> None:
-        if history.generation != generation:
-            raise FencedError(
-                f"Job {self._coordinator.job!r}: a driver of generation "
-                f"{history.generation} has taken over from {generation}.",
-                remedy="leave this driver stopped.",
-            )

@@ -32,12 +32,13 @@ from twophase.coordinator.commit.orphans import Orphans
 from twophase.coordinator.recovery.plan import Restore, StartPlan, TakenBack, ahead_of
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import (
+    check_generation,
     commit_in_order,
     commit_loop_of,
     take_over,
 )
 from twophase.coordinator.recovery.refusal import begun_and_refused
-from twophase.errors import FencedError, RestoreRefusedError, StopJobError
+from twophase.errors import RestoreRefusedError, StopJobError
 from twophase.events import Observers, RecoveryFinished, RecoveryStarted, SinkRewound
 from twophase.ids import Attempt, AttemptSequence
 from twophase.internals.failpoints import failpoint
@@ -199,12 +200,8 @@ class DriverRecovery:
         remembered = self._planner.histories()
 
         def check(history: History) -> None:
-            if previous_generation is not None and history.generation != previous_generation:
-                raise FencedError(
-                    f"Job {context.job!r}: a driver of generation "
-                    f"{history.generation} has taken over from {previous_generation}.",
-                    remedy="leave this driver stopped.",
-                )
+            if previous_generation is not None:
+                check_generation(context.job, history, previous_generation)
             self.plan = self._planner.plan(history, remembered, restore)
             if restore is not None:
                 restore.prove(bool(self.plan.takes_back))

@@ -53,6 +53,25 @@ def take_over(
     )
 
 
+def check_generation(job: str, history: History, generation: int) -> None:
+    """Check that no other driver has taken the job over since this one has.
+
+    Args:
+        job: the job's name.
+        history: what the log says now.
+        generation: with which this driver has taken it over.
+
+    Raises:
+        FencedError: another one has.
+    """
+    if history.generation != generation:
+        raise FencedError(
+            f"Job {job!r}: a driver of generation {history.generation} has taken over from "
+            f"{generation}.",
+            remedy="leave this driver stopped.",
+        )
+
+
 def commit_in_order(history: History, commit: Callable[[Decision], bool]) -> int:
     """Step 3b. Return how many checkpoints were committed.
 
