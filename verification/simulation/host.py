@@ -20,7 +20,7 @@ from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.batch_gate import GateClosedError
-from twophase.engine.host import Handle, Plan
+from twophase.engine.host import Beginning, Handle, Plan
 from twophase.errors import DeclinedError, InDoubtError, StopJobError
 from twophase.events import Event as JobEvent
 from twophase.events import RecoveryStarted
@@ -108,7 +108,7 @@ class SimulatedHost:
         watermark = self.world.options.watermark and not self.world.reads_other_sources
         return Plan(stateful=watermark, keeps_state=False, has_watermark=watermark)
 
-    def beginning(self, context: JobContext, plan: Plan) -> WatchedStart:
+    def beginning(self, context: JobContext, plan: Plan) -> Beginning:
         """See `Host.beginning`. Here a coordinator begins."""
         world, process = self.world, self.process
         world.oracle.holds(
