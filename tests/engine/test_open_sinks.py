@@ -12,7 +12,7 @@ from harness.folder_sink import FolderSink, OpenFolderSink
 from harness.memory_driver import JOB, SCHEMA
 from twophase.contract.sink import SinkContext
 from twophase.coordinator.commit.fan_out import Step, T
-from twophase.engine.engine import Engine, _open_side_by_side
+from twophase.engine.engine import Engine, open_side_by_side
 from twophase.errors import ConfigError
 from twophase.events import Observers
 from twophase.options.job_options import JobOptions
@@ -31,7 +31,7 @@ def test_two_sinks_on_one_target_are_named_in_the_user_s_order(tmp_path: Path) -
         return SinkContext(JOB, name, SCHEMA, parallelism=1)
 
     with pytest.raises(ConfigError, match="sinks 'facts' and 'copy' write to one target"):
-        _open_side_by_side(JOB, sinks, describe, the_last_one_first, Observers())
+        open_side_by_side(JOB, sinks, describe, the_last_one_first, Observers())
 
 
 class Told(FolderSink):

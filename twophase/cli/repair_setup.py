@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,13 +20,17 @@ from twophase.cli.jobfile.sink_types import make_sinks
 from twophase.cli.spark import spark_session, start_of
 from twophase.contract.sink import OpenSink, Sink, SinkContext
 from twophase.contract.source_entry_points import skips_existing
+from twophase.coordinator.commit.commit_queue import Spawn, plain_thread
 from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.fan_out import SideBySide
+from twophase.engine.engine import open_side_by_side
 from twophase.errors import ConfigError
 from twophase.events import Observers
 from twophase.internals.clock import SystemClock
 from twophase.internals.logging_observer import log_event
 from twophase.options.job_options import JobOptions
 from twophase.spark.batch.reread import PlanReread
+from twophase.spark.batch.spark_jobs import thread_like_this
 from twophase.spark.folder.query_folder import check_root
 from twophase.spark.plugin.adopted_query import query_folder
 from twophase.state.files.storage import LocalStorage
@@ -120,13 +125,22 @@ def _context(job: JobFile, options: JobOptions, sinks: Mapping[str, OpenSink]) -
 def open_sinks(
     stack: ExitStack, job: JobFile, declared: Mapping[str, Sink], *, verbose: bool
 ) -> dict[str, OpenSink]:
-    """Open the sinks of a job for a command that writes no rows; starts Spark if one needs it."""
+    """Open the sinks of a job for a command that writes no rows; starts Spark if one needs it.
+
+    Raises:
+        TwoPhaseError: as `open_side_by_side`.
+    """
+    spawn: Spawn = plain_thread
     if any(sink.needs_spark for sink in declared.values()):
-        _start_spark(stack, job, declared, verbose=verbose)
-    sinks: dict[str, OpenSink] = {}
-    for name, sink in declared.items():
-        sinks[name] = sink.open(SinkContext(job.name, name, None, parallelism=0))
-        stack.callback(sinks[name].close)
+        spark = _start_spark(stack, job, declared, verbose=verbose)
+        spawn = partial(thread_like_this, spark, f"twophase-{job.name}")
+
+    def without_rows(sink: str) -> SinkContext:
+        return SinkContext(job.name, sink, None, parallelism=0)
+
+    sinks = open_side_by_side(job.name, declared, without_rows, SideBySide(spawn), Observers())
+    for sink in sinks.values():
+        stack.callback(sink.close)
     return sinks
 
 

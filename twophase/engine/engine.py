@@ -112,14 +112,15 @@ class Engine:
         self._host.thread(f"twophase-{self.job}", self._watch).start()
 
     def open_sinks(self) -> Mapping[str, OpenSink]:
-        """Step 2; return the open sinks. Called by `start`, and by a repair, which starts no query.
+        """Step 2; return the open sinks. Called by `start`, and by a repair that writes rows, which
+        starts no query.
 
         Raises:
             ConfigError: a sink's options or columns are not right, or two sinks write to one
                 target.
             PreflightError: a target cannot keep the protocol's promises.
         """
-        self._sinks = _open_side_by_side(
+        self._sinks = open_side_by_side(
             self.job, self._declared, self._sink_context, self._fan_out, self.observers
         )
         return self._sinks
@@ -267,7 +268,7 @@ class Engine:
             _claimed.pop(str(self.storage.root.resolve()), None)
 
 
-def _open_side_by_side(
+def open_side_by_side(
     job: str,
     declared: Mapping[str, Sink],
     describe: Callable[[str], SinkContext],
@@ -275,6 +276,8 @@ def _open_side_by_side(
     observers: Observers,
 ) -> dict[str, OpenSink]:
     """Open the sinks of a job; raise the first error in the user's order, and leave none open.
+
+    Called for a start, and by the commands that work on a job's sinks without a query.
 
     Args:
         job: the job's name.

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING
 
 from twophase.contract.sink import OpenSink, SinkContext
 from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.fan_out import sequentially
+from twophase.engine.engine import open_side_by_side
 from twophase.events import Observers
 from twophase.state.files.storage import LocalStorage
 from verification.simulation.ending import ACCEPT, FORK, Command, CommandEnding
@@ -83,14 +85,13 @@ class Running:
             writes: whether rows are to be written.
         """
         world, job = self.world, job_in(self.world, self.command.folder)
-        return {
-            name: sink.open(
-                sink_context(world, name, job)
-                if writes
-                else SinkContext(job, name, None, parallelism=0)
-            )
-            for name, sink in watched_sinks(world).items()
-        }
+
+        def describe(sink: str) -> SinkContext:
+            if writes:
+                return sink_context(world, sink, job)
+            return SinkContext(job, sink, None, parallelism=0)
+
+        return open_side_by_side(job, watched_sinks(world), describe, sequentially, Observers())
 
     def context(
         self, sinks: Mapping[str, OpenSink], observers: Observers | None = None
