@@ -75,3 +75,5 @@ class TestDeltaSink(
     Unfinished,
 ):
     """All of it."""
+
+    killed_by = "No suite: its driver needs Spark. test_rewind.py kills one at each step."

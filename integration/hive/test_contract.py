@@ -63,6 +63,7 @@ class TestHiveSink(
 ):
     """All of it."""
 
+    killed_by = "No suite: its driver needs Spark. The rewind is the file sink's, which is killed."
     packages = ("twophase.sinks.common.staging",)
 
     @pytest.fixture

@@ -43,6 +43,7 @@ class TestIcebergSinkInEachCatalog(
     RewindContract,
     TellsUnfinishedContract,
 ):
+    killed_by = "tests.sinks.iceberg.test_contract:TestARewindOfAnIcebergTableIsKilled"
     packages = PACKAGES
     lines_at_most = 4
 

@@ -39,7 +39,18 @@ def marked(server: Server, **options: Any) -> MySqlHarness:
     return MySqlHarness(server, MARKED_DDL, checkpoint_column=COLUMN, **options)
 
 
+@pytest.mark.proof
+class TestMySqlSinkIsKilledInARewind(RewindKillContract):
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, sql_server_in_proof: Server) -> SinkHarness:
+        return marked(sql_server_in_proof)
+
+
 class TestMySqlSinkRewinds(RewindContract, RewindStepsContract):
+    killed_by = TestMySqlSinkIsKilledInARewind
+
     @pytest.fixture
     def harness(self, sql_server_in_proof: Server) -> SinkHarness:
         return marked(sql_server_in_proof)
@@ -49,18 +60,11 @@ class TestMySqlSinkRewinds(RewindContract, RewindStepsContract):
 class TestMySqlSinkRewindsByInsert(RewindContract):
     """The same where the server forbids LOAD DATA LOCAL."""
 
+    killed_by = TestMySqlSinkIsKilledInARewind
+
     @pytest.fixture
     def harness(self, sql_server_in_proof: Server) -> SinkHarness:
         return marked(sql_server_in_proof, load="insert", load_rows=2)
-
-
-@pytest.mark.proof
-class TestMySqlSinkIsKilledInARewind(RewindKillContract):
-    lines_at_most = 12
-
-    @pytest.fixture
-    def harness(self, sql_server_in_proof: Server) -> SinkHarness:
-        return marked(sql_server_in_proof)
 
 
 @pytest.fixture

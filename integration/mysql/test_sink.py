@@ -67,6 +67,8 @@ class TestMySqlSink(
 ):
     """All of it."""
 
+    rewinds_in = "integration.mysql.test_rewind:TestMySqlSinkRewinds"
+
 
 class TestMySqlSinkWithoutAKey(RowContract):
     """Whose table takes equal rows."""

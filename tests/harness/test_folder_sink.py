@@ -37,7 +37,16 @@ class FolderHarness(SinkHarness):
         return FolderTarget(self.root).rows()
 
 
+@pytest.mark.proof
+class TestFolderSinkIsKilledInARewind(RewindKillContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FolderHarness:
+        return FolderHarness(tmp_path / "target")
+
+
 class TestFolderSink(ArrowSinkContract, KnowsOtherNamesContract, RewindContract):
+    killed_by = TestFolderSinkIsKilledInARewind
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FolderHarness:
         return FolderHarness(tmp_path / "target")
@@ -47,13 +56,6 @@ class TestFolderSinkIsKilled(SinkKillContract):
     points = representatives(SinkKillContract.points, {"C13=kill"})
     methods = representatives(SinkKillContract.methods, set())
 
-    @pytest.fixture
-    def harness(self, tmp_path: Path) -> FolderHarness:
-        return FolderHarness(tmp_path / "target")
-
-
-@pytest.mark.proof
-class TestFolderSinkIsKilledInARewind(RewindKillContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> FolderHarness:
         return FolderHarness(tmp_path / "target")

@@ -159,11 +159,14 @@ from twophase.testing.contract import (
     NamesPiecesContract,
     RewindContract,
     RewindKillContract,
+    RewindRefusedContract,
     RewindStepsContract,
     RewindStepsKillContract,
     SinkKillContract,
     TellsUnfinishedContract,
+    UnbegunRewindContract,
 )
+from twophase.testing.contract.base import ContractBase
 from twophase.testing.contract.declared import BeforeOpenContract
 from twophase.testing.contract.sink import POWERS, RowContract
 from twophase.testing.contract.stepping import LINES_AT_MOST
@@ -203,6 +206,8 @@ class Mistake:
 
 class Suite(ArrowSinkContract, NamesPiecesContract, RewindContract):
     """All that the sink inherits."""
+
+    killed_by = RewindKillContract
 
 
 class OneElsewhere(SqliteHarness):
@@ -589,13 +594,13 @@ class OnTwoSteps:
         return SqliteHarness(tmp_path, RewindsInTwoSteps)
 
 
-class TestASinkThatRewindsInTwoSteps(OnTwoSteps, RewindContract, RewindStepsContract):
-    pass
-
-
 @pytest.mark.proof
 class TestASinkThatRewindsInTwoStepsIsKilled(OnTwoSteps, RewindStepsKillContract):
     pass
+
+
+class TestASinkThatRewindsInTwoSteps(OnTwoSteps, RewindContract, RewindStepsContract):
+    killed_by = TestASinkThatRewindsInTwoStepsIsKilled
 
 
 class WithoutASuite(ArrowSinkContract, NamesPiecesContract):
@@ -641,3 +646,67 @@ def test_a_power_without_its_suite_and_a_suite_without_its_power_are_found(
     with pytest.raises(AssertionError, match=what):
         suite().test_each_power_of_the_sink_has_its_suite(sink)
     whole.test_each_power_of_the_sink_has_its_suite(sink)
+
+
+class KilledByNothing(Suite):
+    killed_by = ""
+
+
+class KilledByAnything(Suite):
+    killed_by = SinkKillContract
+
+
+class KilledByNobodyKnowsWhy(Suite):
+    killed_by = "No suite:"
+
+
+class RefusedAlone(RewindRefusedContract):
+    """Nothing shows that it rewinds with any options."""
+
+
+class RefusedOnceMore(RewindRefusedContract):
+    rewinds_in = RefusedAlone
+
+
+class InStepsThatNobodySettles(RewindRefusedContract, UnbegunRewindContract):
+    rewinds_in = Suite
+
+
+class SettledBeforeItBeginsOnly(RewindContract, UnbegunRewindContract):
+    """A rewind that is done is never given up."""
+
+
+class WithRefusal(RewindRefusedContract, UnbegunRewindContract):
+    """As it should be: options with which it rewinds are in another suite."""
+
+    rewinds_in = f"{__name__}:TestASinkThatRewindsInTwoSteps"
+
+
+@pytest.mark.parametrize(
+    ("suite", "test", "what"),
+    [
+        (KilledByNothing, "test_a_rewind_is_killed_in_a_suite_of_its_own", "in `killed_by`"),
+        (KilledByAnything, "test_a_rewind_is_killed_in_a_suite_of_its_own", "kills no rewind"),
+        (KilledByNobodyKnowsWhy, "test_a_rewind_is_killed_in_a_suite_of_its_own", "say why"),
+        (RefusedAlone, "test_with_other_options_it_rewinds", "in `rewinds_in`"),
+        (RefusedOnceMore, "test_with_other_options_it_rewinds", "RefusedAlone is no Rewind"),
+        (
+            InStepsThatNobodySettles,
+            "test_with_other_options_it_rewinds",
+            "Suite gives no rewind up",
+        ),
+        (
+            SettledBeforeItBeginsOnly,
+            "test_a_sink_that_rewinds_is_settled_after_a_rewind_too",
+            "inherit RewindStepsContract",
+        ),
+    ],
+)
+def test_a_rewind_that_is_tested_in_part_only_is_found(
+    suite: type[ContractBase], test: str, what: str
+) -> None:
+    with pytest.raises(AssertionError, match=what):
+        getattr(suite(), test)()
+    for whole in (Suite, WithRefusal, TestASinkThatRewindsInTwoSteps):
+        if hasattr(whole, test):
+            getattr(whole(), test)()

@@ -61,6 +61,8 @@ class TimedMemoryHarness(MemoryHarness):
 class TestMemorySink(
     ArrowSinkContract, KnowsOtherNamesContract, NamesPiecesContract, RewindContract
 ):
+    killed_by = "No suite: its target dies with the driver."
+
     @pytest.fixture
     def harness(self) -> MemoryHarness:
         return MemoryHarness()

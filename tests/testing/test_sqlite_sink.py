@@ -40,7 +40,16 @@ from twophase.testing.sqlite_sink import SqliteSink
 pytestmark = pytest.mark.part("contract")
 
 
+@pytest.mark.proof
+class TestSqliteSinkIsKilledInARewind(RewindKillContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> SqliteHarness:
+        return SqliteHarness(tmp_path)
+
+
 class TestSqliteSink(ArrowSinkContract, NamesPiecesContract, RewindContract):
+    killed_by = TestSqliteSinkIsKilledInARewind
+
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)
@@ -72,13 +81,6 @@ class TestSqliteSink(ArrowSinkContract, NamesPiecesContract, RewindContract):
 class TestSqliteSinkIsKilled(SinkKillContract):
     methods = representatives(SinkKillContract.methods, set())
 
-    @pytest.fixture
-    def harness(self, tmp_path: Path) -> SqliteHarness:
-        return SqliteHarness(tmp_path)
-
-
-@pytest.mark.proof
-class TestSqliteSinkIsKilledInARewind(RewindKillContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path)

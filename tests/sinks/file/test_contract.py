@@ -26,6 +26,15 @@ PACKAGES = ("twophase.sinks.common.staging",)
 pytestmark = pytest.mark.part("files")
 
 
+class TestFileSinkIsKilledInARewind(RewindStepsKillContract):
+    packages = PACKAGES
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> FileHarness:
+        return FileHarness(tmp_path / "orders")
+
+
 class WholeContract(
     ArrowSinkContract,
     RewindContract,
@@ -36,6 +45,7 @@ class WholeContract(
 ):
     """With all optional powers."""
 
+    killed_by = TestFileSinkIsKilledInARewind
     packages = PACKAGES
     lines_at_most = 12
 
@@ -79,12 +89,3 @@ class TestFileSinkIsKilledAtManyLines(TestFileSinkIsKilled):
     points = representatives(["C13=kill"], {"C13=kill"})
     methods = representatives(SinkKillContract.methods, SinkKillContract.methods)
     lines_at_most = 400
-
-
-class TestFileSinkIsKilledInARewind(RewindStepsKillContract):
-    packages = PACKAGES
-    lines_at_most = 12
-
-    @pytest.fixture
-    def harness(self, tmp_path: Path) -> FileHarness:
-        return FileHarness(tmp_path / "orders")

@@ -99,6 +99,7 @@ class TestIcebergSinkOnABranch(
     ProofContract,
     RewindContract,
 ):
+    killed_by = "tests.sinks.iceberg.test_contract:TestARewindOfAnIcebergTableIsKilled"
     lines_at_most = 12
 
     @pytest.fixture

@@ -23,6 +23,15 @@ PACKAGES = ("twophase.sinks.common.lake", "twophase.sinks.common.staging")
 pytestmark = [pytest.mark.part("files"), pytest.mark.thin(3)]
 
 
+class TestARewindOfAnIcebergTableIsKilled(RewindKillContract):
+    packages = PACKAGES
+    lines_at_most = 12
+
+    @pytest.fixture
+    def harness(self, tmp_path: Path) -> IcebergHarness:
+        return IcebergHarness(tmp_path / "lake")
+
+
 class TestIcebergSink(
     ArrowSinkContract,
     KnowsOtherNamesContract,
@@ -30,6 +39,7 @@ class TestIcebergSink(
     RewindContract,
     TellsUnfinishedContract,
 ):
+    killed_by = TestARewindOfAnIcebergTableIsKilled
     packages = PACKAGES
     lines_at_most = 12
 
@@ -57,12 +67,3 @@ class TestIcebergSinkIsKilledAtManyLines(TestIcebergSinkIsKilled):
     points = representatives(["D02=kill"], {"D02=kill"})
     methods = representatives(SinkKillContract.methods, SinkKillContract.methods)
     lines_at_most = 100
-
-
-class TestARewindOfAnIcebergTableIsKilled(RewindKillContract):
-    packages = PACKAGES
-    lines_at_most = 12
-
-    @pytest.fixture
-    def harness(self, tmp_path: Path) -> IcebergHarness:
-        return IcebergHarness(tmp_path / "lake")

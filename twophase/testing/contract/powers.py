@@ -6,7 +6,7 @@
             return MyHarness(tmp_path)
 
 `SinkContract` fails for a sink that has a power without its suite. `RewindKillContract`, or
-`RewindStepsKillContract` in its place, kills, and has a class of its own.
+`RewindStepsKillContract` in its place, kills, and has a class of its own, which the others name.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from __future__ import annotations
 import os
 import signal
 from collections.abc import Mapping
+from importlib import import_module
 from typing import ClassVar
 
 import pytest
@@ -51,6 +52,21 @@ from twophase.testing.harness import (
 
 RESTORING = Attempt(2, 0)
 """The driver that restores: one generation after the one that has written."""
+NO_SUITE = "No suite:"
+"""How the reason begins why there is none."""
+
+
+def suite_of(named: type | str) -> type:
+    """Return a suite that another one names.
+
+    Args:
+        named: the class; or `module:Class`, for one of another file.
+    """
+    if isinstance(named, type):
+        return named
+    module, _, name = named.partition(":")
+    found: type = getattr(import_module(module), name)
+    return found
 
 
 class NamesPiecesContract(ContractBase):
@@ -299,9 +315,24 @@ class TellsUnfinishedContract(ContractBase):
 
 
 class RewindRefusedContract(ContractBase):
-    """A sink that cannot rewind with the harness's options says so before it removes anything."""
+    """A sink that cannot rewind with the harness's options says so before it removes anything.
+
+    Attributes:
+        rewinds_in: the suite over a harness with whose options the sink rewinds, as `suite_of`
+            takes it.
+    """
 
     power: ClassVar[type] = CanRewind
+    rewinds_in: ClassVar[type | str] = ""
+
+    def test_with_other_options_it_rewinds(self) -> None:
+        assert self.rewinds_in, "name the suite with options to rewind with in `rewinds_in`"
+        suite = suite_of(self.rewinds_in)
+        assert issubclass(suite, RewindContract), f"{suite.__name__} is no RewindContract"
+        steps = issubclass(suite, RewindStepsContract)
+        assert steps or not isinstance(self, UnbegunRewindContract), (
+            f"{suite.__name__} gives no rewind up"
+        )
 
     def test_a_rewind_is_refused_before_anything_is_removed(self, sink: OpenSink) -> None:
         self.written(sink, [(3, [0]), (4, [1])])
@@ -320,9 +351,23 @@ class RewindContract(ContractBase):
     """Rows and proofs after the checkpoint go; everything else stays.
 
     The sink has to be able to rewind with the harness's options.
+
+    Attributes:
+        killed_by: the `RewindKillContract` of the sink, as `suite_of` takes it; or, after
+            "No suite:", why it can have none.
     """
 
     power: ClassVar[type] = CanRewind
+    killed_by: ClassVar[type | str] = ""
+
+    def test_a_rewind_is_killed_in_a_suite_of_its_own(self) -> None:
+        named = self.killed_by
+        assert named, "name the RewindKillContract of this sink in `killed_by`"
+        if isinstance(named, str) and named.startswith(NO_SUITE):
+            assert named.removeprefix(NO_SUITE).strip(), "say why there is none"
+        else:
+            suite = suite_of(named)
+            assert issubclass(suite, RewindKillContract), f"{suite.__name__} kills no rewind"
 
     @staticmethod
     def rewind(sink: OpenSink, keep: dict[str, int], attempt: Attempt = RESTORING) -> None:
@@ -532,6 +577,10 @@ class UnbegunRewindContract(ContractBase):
         for _ in range(2):
             sink.settle_rewind({LINEAGE: 3}, attempt)
         return self.ids_visible(), self.opened().history().committed
+
+    def test_a_sink_that_rewinds_is_settled_after_a_rewind_too(self) -> None:
+        rewinds = isinstance(self, RewindContract)
+        assert isinstance(self, RewindStepsContract) or not rewinds, "inherit RewindStepsContract"
 
     def test_a_rewind_that_has_not_reached_the_sink_is_given_up(self, sink: OpenSink) -> None:
         self.written(sink, [(3, [0]), (4, [1])])
