@@ -12,11 +12,15 @@ import pytest
 from pyspark.sql import SparkSession
 from pyspark.sql.types import BinaryType, StructField, StructType
 
+from harness.held_jobs import wait_until
 from harness.spark_features import needs
 from integration.kafka.topics import Topics, numbers
+from tests.sources.kafka.test_source import starting_of
 from twophase.contract.source import Source, SourceLeg
 from twophase.sources.kafka import KafkaDataSource, KafkaSource
+from twophase.sources.kafka.engines import cluster_of
 from twophase.sources.kafka.offsets import SourceOffset
+from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.spark_files import SparkFileSource
 from twophase.sources.spark_kafka import SparkKafkaSource
 from twophase.spark.plan import logical_plan
@@ -79,6 +83,19 @@ class KafkaHarness(TopicHarness):
         self._at = self._reader.latestOffset(self._at, ReadAllAvailable())
         return json.dumps(self._at)
 
+    def starting(self, line: str) -> str:
+        return starting_of(line)
+
+    def loosen(self) -> bool:
+        self.topics.alter(self.topic, {"cleanup.policy": "compact"})
+        cluster = cluster_of(KafkaOptions.parse(self.leg.options))
+
+        def is_compacted() -> bool:
+            return "compact" in cluster.cleanup_policies([self.topic])[self.topic]
+
+        wait_until(is_compacted, "the broker to know the topic's policy")
+        return True
+
     def drop(self) -> None:
         self.topics.delete(self.topic)
 
@@ -97,6 +114,9 @@ class KafkaHarness(TopicHarness):
 class SparkKafkaHarness(TopicHarness):
     def __init__(self, topics: Topics) -> None:
         super().__init__(topics, SparkKafkaSource(), "kafka")
+
+    def starting(self, line: str) -> str:
+        return line
 
     def append(self) -> str:
         self.send()

@@ -50,6 +50,9 @@ class SparkKafkaHarness(SourceHarness):
         for number, offset in json.loads(line)["orders"].items():
             self.memory.logs["orders"][1][int(number)].begin = offset
 
+    def starting(self, line: str) -> str:
+        return line
+
     def progress(self) -> object:
         return dict(self.memory.group) or None
 

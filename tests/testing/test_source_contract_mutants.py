@@ -4,6 +4,7 @@ that is there for it.
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from dataclasses import replace
@@ -15,9 +16,16 @@ import pytest
 
 from tests.sources.kafka.memory_cluster import Log, MemoryCluster, fetch
 from tests.sources.kafka.test_source import KafkaHarness
-from twophase.contract.source import RangeReader, SourceLeg
+from twophase.contract.source import (
+    RangeReader,
+    ReadsInTasks,
+    ReleasesTopics,
+    RereadsRanges,
+    Source,
+    SourceLeg,
+)
 from twophase.errors import ConfigError, SourceLossError
-from twophase.sources.kafka import KafkaSource, cluster, engines
+from twophase.sources.kafka import KafkaDataSource, KafkaSource, cluster, engines
 from twophase.sources.kafka.engines import close_clusters, cluster_of
 from twophase.sources.kafka.offsets import OffsetRange, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
@@ -28,6 +36,7 @@ from twophase.testing.contract import (
     RereadsRangesContract,
     SourceContract,
 )
+from twophase.testing.contract import source as suites_of_sources
 
 pytestmark = pytest.mark.part("contract")
 
@@ -50,6 +59,91 @@ class OwnsEveryLine(KafkaSource):
 class RefusesItsOptions(KafkaSource):
     def check_options(self, leg: SourceLeg) -> None:
         raise ConfigError("no.")
+
+
+class RefusesItsSecrets(KafkaSource):
+    def check_secrets(self, leg: SourceLeg) -> None:
+        raise ConfigError("no.")
+
+
+class NamedOtherwise(KafkaSource):
+    def data_source(self) -> type[KafkaDataSource]:
+        class Orders(KafkaDataSource):
+            @classmethod
+            def name(cls) -> str:
+                return "orders"
+
+        return Orders
+
+
+class WithoutColumns(KafkaSource):
+    def data_source(self) -> type[KafkaDataSource]:
+        class Empty(KafkaDataSource):
+            def schema(self) -> str:
+                return ""
+
+        return Empty
+
+
+class SkipsWithoutAWord(KafkaSource):
+    def skips_existing(self, options: Mapping[str, str]) -> bool:
+        return False
+
+
+class SkipsAlways(KafkaSource):
+    def skips_existing(self, options: Mapping[str, str]) -> bool:
+        return True
+
+
+class StartsAnywhere(KafkaSource):
+    def starting_offsets(self, options: Mapping[str, str]) -> str | None:
+        return None
+
+
+class BeginsWhereItIsTold(KafkaSource):
+    def begins_at(self, line: str, starting: str) -> bool | None:
+        return True
+
+
+class NeverKnowsWhereItBegan(KafkaSource):
+    def begins_at(self, line: str, starting: str) -> bool | None:
+        return None
+
+
+class TakesWordsForOffsets(KafkaSource):
+    def begins_at(self, line: str, starting: str) -> bool | None:
+        return super().begins_at(line, starting) or False
+
+
+class DisownsItsLog(KafkaSource):
+    def may_have_noted(self, leg: SourceLeg, log: Path) -> bool:
+        return False
+
+
+class MakesItsLog(KafkaSource):
+    def may_have_noted(self, leg: SourceLeg, log: Path) -> bool:
+        log.mkdir()
+        return True
+
+
+class NeedsItsLog(KafkaSource):
+    def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
+        return log is not None and super().check_readable(leg, line, log)
+
+
+class SaysALotOfItsFolder(KafkaSource):
+    def bound_to_folder(self) -> str:
+        return "it is.\nReally"
+
+
+class NeverChanges(KafkaSource):
+    def may_change(self, leg: SourceLeg, ranges: Sequence[OffsetRange]) -> str:
+        return ""
+
+
+class SaysALotOfChanges(KafkaSource):
+    def may_change(self, leg: SourceLeg, ranges: Sequence[OffsetRange]) -> str:
+        return "it may.\nReally"
 
 
 class ForgetsAPartition(KafkaSource):
@@ -128,6 +222,10 @@ class CommitsWhateverComes(KafkaSource):
 class TellsNobody(KafkaSource):
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
         """Do nothing."""
+
+
+class TellsOfRewindsAlone(KafkaSource):
+    notify_committed = Source.notify_committed
 
 
 class StaysAhead(KafkaSource):
@@ -290,6 +388,21 @@ HARNESS: list[KafkaHarness] = []
 MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     OwnsEveryLine: Suite.test_it_knows_its_own_lines_and_no_others,
     RefusesItsOptions: Suite.test_the_options_are_accepted,
+    RefusesItsSecrets: Suite.test_the_options_are_accepted,
+    NamedOtherwise: Suite.test_spark_reads_through_its_data_source,
+    WithoutColumns: Suite.test_spark_reads_through_its_data_source,
+    SkipsWithoutAWord: Suite.test_a_fresh_start_that_skips_records_is_told_from_one_that_does_not,
+    SkipsAlways: Suite.test_a_fresh_start_that_skips_records_is_told_from_one_that_does_not,
+    StartsAnywhere: Suite.test_a_fresh_start_that_skips_records_is_told_from_one_that_does_not,
+    BeginsWhereItIsTold: Suite.test_starting_offsets_tell_where_a_line_stands_or_nothing,
+    NeverKnowsWhereItBegan: Suite.test_starting_offsets_tell_where_a_line_stands_or_nothing,
+    TakesWordsForOffsets: Suite.test_starting_offsets_tell_where_a_line_stands_or_nothing,
+    DisownsItsLog: Suite.test_its_own_log_may_be_its_own,
+    MakesItsLog: Suite.test_its_own_log_may_be_its_own,
+    NeedsItsLog: Suite.test_a_line_that_is_not_bound_to_a_folder_needs_no_log,
+    SaysALotOfItsFolder: Suite.test_a_line_that_is_not_bound_to_a_folder_needs_no_log,
+    NeverChanges: Suite.test_ranges_that_may_change_are_named,
+    SaysALotOfChanges: Suite.test_ranges_that_may_change_are_named,
     ForgetsAPartition: Suite.test_a_new_lineage_goes_on_where_the_entries_say,
     KeepsTheOrderOfEntries: Suite.test_a_new_lineage_goes_on_where_the_entries_say,
     WritesAnotherUid: Suite.test_a_line_has_the_uid_of_its_source,
@@ -344,10 +457,15 @@ def harness(monkeypatch: pytest.MonkeyPatch) -> Iterator[KafkaHarness]:
 
 
 @pytest.mark.parametrize("source", MISTAKES)
-def test_each_mistake_is_found(harness: KafkaHarness, source: type[KafkaSource]) -> None:
+def test_each_mistake_is_found(
+    harness: KafkaHarness, source: type[KafkaSource], tmp_path: Path
+) -> None:
     harness.source = source()
+    test = MISTAKES[source]
+    wanted = inspect.signature(test).parameters
+    given = {name: value for name, value in (("tmp_path", tmp_path),) if name in wanted}
     with pytest.raises(NOTICED):
-        MISTAKES[source](Suite(), harness)
+        test(Suite(), harness, **given)
 
 
 def test_a_power_without_its_suite_is_found(harness: KafkaHarness) -> None:
@@ -358,6 +476,18 @@ def test_a_power_without_its_suite_is_found(harness: KafkaHarness) -> None:
         suite: Any = type("Incomplete", (SourceContract, *(powers - {left_out})), {})
         with pytest.raises(AssertionError):
             suite().test_a_power_has_its_suite(harness)
+    harness.source = TellsOfRewindsAlone()
+    suite = type("Incomplete", (SourceContract, *(powers - {NotifyingSourceContract})), {})
+    with pytest.raises(AssertionError):
+        suite().test_a_power_has_its_suite(harness)
+
+
+def test_each_method_of_a_source_is_called_by_a_suite() -> None:
+    text = inspect.getsource(suites_of_sources)
+    kinds = (Source, RereadsRanges, ReadsInTasks, ReleasesTopics)
+    names = {name for kind in kinds for name in vars(kind) if not name.startswith("_")}
+    assert len(names - {"redistribution"}) >= 25
+    assert sorted(name for name in names if f".{name}" not in text) == []
 
 
 def test_an_entry_point_that_names_another_class_is_found(harness: KafkaHarness) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from typing import Any
 
 import pyarrow as pa
@@ -39,6 +40,14 @@ from twophase.testing.contract import (
 OPTIONS = {"kafka.bootstrap.servers": "memory:1", "subscribe": "orders", "uid": "a"}
 
 
+def starting_of(line: str) -> str:
+    """The option that begins where a line of `twophase-kafka` stands."""
+    topics: dict[str, dict[str, int]] = {}
+    for entry in SourceOffset.parse(line).partitions or ():
+        topics.setdefault(entry.topic, {})[str(entry.partition)] = entry.offset
+    return json.dumps(topics)
+
+
 class KafkaHarness(SourceHarness):
     source: KafkaSource
     columns = pa.schema([("partition", pa.int32()), ("offset", pa.int64()), ("value", pa.binary())])
@@ -60,6 +69,13 @@ class KafkaHarness(SourceHarness):
     def lose(self, line: str) -> None:
         for entry in SourceOffset.parse(line).partitions or ():
             self.memory.logs["orders"][1][entry.partition].begin = entry.offset
+
+    def starting(self, line: str) -> str:
+        return starting_of(line)
+
+    def loosen(self) -> bool:
+        self.memory.policies["orders"] = "compact"
+        return True
 
     def drop(self) -> None:
         del self.memory.logs["orders"]

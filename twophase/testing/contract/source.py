@@ -5,16 +5,17 @@
         def harness(self, tmp_path) -> TicksHarness:
             return TicksHarness(tmp_path)
 
-A source that notifies others inherits `NotifyingSourceContract` too, one that reads ranges again
-`RereadsRangesContract`, one whose ranges a task reads `ReadsInTasksContract`, and one that goes on
-without a topic that is gone `ReleasesTopicsContract`: a power without its suite fails.
+A source that notifies others, of checkpoints or of rewinds, inherits `NotifyingSourceContract` too,
+one that reads ranges again `RereadsRangesContract`, one whose ranges a task reads
+`ReadsInTasksContract`, and one that goes on without a topic that is gone `ReleasesTopicsContract`:
+a power without its suite fails.
 """
 
 from __future__ import annotations
 
 import json
 from abc import ABC, abstractmethod
-from collections.abc import Collection, Hashable, Iterable, Sequence
+from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -57,6 +58,8 @@ class SourceHarness(ABC):
         source: the source.
         leg: as Spark's plan would have it, with a uid if there are any.
         log: what `check_readable` is given; None if the source has none.
+        fresh_starts: options to add to those of the leg, so that a fresh start skips what exists,
+            and so that it does not. Each names its starting offsets.
         columns: of the source's rows, for sources that tasks read; they tell the records apart.
         topic_names: what it reads, for sources that release topics.
     """
@@ -64,6 +67,10 @@ class SourceHarness(ABC):
     source: Source
     leg: SourceLeg
     log: Path | None = None
+    fresh_starts: tuple[Mapping[str, str], Mapping[str, str]] = (
+        {"startingOffsets": "latest"},
+        {"startingOffsets": "earliest"},
+    )
     columns: pa.Schema | None = None
     topic_names: Collection[str] = ()
 
@@ -77,6 +84,21 @@ class SourceHarness(ABC):
     @abstractmethod
     def lose(self, line: str) -> None:
         """Delete the records before an offset line, as retention or an operator would."""
+
+    def starting(self, line: str) -> str:
+        """Return starting offsets that name where a line stands, as an option has them.
+
+        For sources with `begins_at`.
+        """
+        raise NotImplementedError("override `starting`")
+
+    def loosen(self) -> bool:
+        """Let the system leave out or replace records from now on without an error, as compaction
+        does; return False if it never does.
+
+        For sources that tasks read.
+        """
+        raise NotImplementedError("override `loosen`")
 
     def written(self) -> list[dict[str, Any]]:
         """Return the rows of all records that `append` has written, in any order.
@@ -117,7 +139,8 @@ class SourceContract(SourceContractBase):
 
     def test_a_power_has_its_suite(self, harness: SourceHarness) -> None:
         source = type(harness.source)
-        if source.notify_committed is not Source.notify_committed:
+        notifies = (source.notify_committed, source.notify_rewound)
+        if notifies != (Source.notify_committed, Source.notify_rewound):
             assert isinstance(self, NotifyingSourceContract)
         if issubclass(source, RereadsRanges):
             assert isinstance(self, RereadsRangesContract)
@@ -128,6 +151,36 @@ class SourceContract(SourceContractBase):
 
     def test_the_options_are_accepted(self, harness: SourceHarness) -> None:
         harness.source.check_options(harness.leg)
+        harness.source.check_secrets(harness.leg)
+
+    def test_spark_reads_through_its_data_source(self, harness: SourceHarness) -> None:
+        source, leg = harness.source, harness.leg
+        kind = source.data_source()
+        if kind is not None:
+            assert kind.name() == leg.name
+            assert source.needs_schema(leg.options) or kind(dict(leg.options)).schema()
+
+    def test_a_fresh_start_that_skips_records_is_told_from_one_that_does_not(
+        self, harness: SourceHarness
+    ) -> None:
+        source = harness.source
+        skips, keeps = ({**harness.leg.options, **one} for one in harness.fresh_starts)
+        assert not source.skips_existing(keeps)
+        assert source.skips_existing(skips) or type(source).skips_existing is Source.skips_existing
+        assert source.starting_offsets(skips) != source.starting_offsets(keeps)
+
+    def test_starting_offsets_tell_where_a_line_stands_or_nothing(
+        self, harness: SourceHarness
+    ) -> None:
+        source, first, second = harness.source, harness.append(), harness.append()
+        if type(source).begins_at is Source.begins_at:
+            assert source.begins_at(first, "of nobody") is None
+            return
+        named = harness.starting(first)
+        assert source.begins_at(first, named) is True
+        assert source.begins_at(second, named) is False
+        for starting in ("of nobody", source.starting_offsets(harness.fresh_starts[1])):
+            assert source.begins_at(first, str(starting)) is None
 
     def test_it_knows_its_own_lines_and_no_others(self, harness: SourceHarness) -> None:
         source, line = harness.source, harness.append()
@@ -165,6 +218,21 @@ class SourceContract(SourceContractBase):
         found = [harness.source.begin_after(line) for line in (first, second)]
         assert len(set(found)) == 2
         assert all(text and "\n" not in text for text in found)
+
+    def test_its_own_log_may_be_its_own(self, harness: SourceHarness, tmp_path: Path) -> None:
+        nowhere = tmp_path / "nowhere"
+        for _ in range(2):
+            assert harness.source.may_have_noted(harness.leg, harness.log or nowhere)
+            assert harness.source.may_have_noted(harness.leg, nowhere)
+            harness.append()
+        assert not nowhere.exists()
+
+    def test_a_line_that_is_not_bound_to_a_folder_needs_no_log(
+        self, harness: SourceHarness
+    ) -> None:
+        why, line = harness.source.bound_to_folder(), harness.append()
+        assert "\n" not in why
+        assert why or harness.source.check_readable(harness.leg, line, None)
 
     def test_what_waits_is_counted_or_unknown(self, harness: SourceHarness) -> None:
         source, first, second = harness.source, harness.append(), harness.append()
@@ -307,6 +375,13 @@ class ReadsInTasksContract(SourceContractBase):
         source, _ = self.reads(harness)
         assert not source.has_begun(harness.leg, None)
         assert source.has_begun(harness.leg, harness.append())
+
+    def test_ranges_that_may_change_are_named(self, harness: SourceHarness) -> None:
+        source, first, second = self.reads(harness)[0], harness.append(), harness.append()
+        ranges = source.ranges(harness.leg, first, second)
+        assert "\n" not in source.may_change(harness.leg, ranges)
+        if harness.loosen():
+            assert source.may_change(harness.leg, ranges)
 
     def test_ranges_have_every_record_once_and_no_other(self, harness: SourceHarness) -> None:
         source, lines, written = self.reads(harness)[0], list[str](), list[Any]()
