@@ -9,12 +9,10 @@ from typing import Any
 import pyarrow as pa
 
 from twophase.coordinator.commit.failure_manager import SAME_FAILURES
-from twophase.engine.engine import Engine
 from twophase.errors import RepeatedFailureError, TwoPhaseError
-from twophase.events import Event, JobRestarting, Observers
-from twophase.options.job_options import JobOptions
+from twophase.events import Event, JobRestarting
 from twophase.testing.harness import Row, SinkHarness
-from twophase.testing.plain_host import ListedRows, PlainHost
+from twophase.testing.plain_host import ListedRows, plain_engine
 
 NAME = "orders"
 WAIT_S = 120
@@ -44,28 +42,20 @@ class OneSinkJob:
     ) -> None:
         self.harness = harness
         self.events: list[Event] = []
-        options = JobOptions.parse(
-            {
-                "checkpointLocation": str(folder),
-                "restart.strategy": "fixed",
-                "restart.attempts": restarts,
-                "restart.delay": "1 ms",
-                "commit.backoff": "1 ms",
-                "commit.backoff_max": "20 ms",
-            },
-            NAME,
-        )
+        options = {
+            "checkpointLocation": str(folder),
+            "restart.strategy": "fixed",
+            "restart.attempts": restarts,
+            "restart.delay": "1 ms",
+            "commit.backoff": "1 ms",
+            "commit.backoff_max": "20 ms",
+        }
         fields = getattr(harness, "fields", harness.schema)
         listed = ListedRows(
             [[pa.RecordBatch.from_pylist([*task], fields) for task in tasks] for tasks in batches]
         )
-        self._engine = Engine(
-            PlainHost(NAME, options, listed),
-            NAME,
-            {"facts": harness.new_sink(**sink_options)},
-            options,
-            Observers(self.events.append),
-        )
+        sinks = {"facts": harness.new_sink(**sink_options)}
+        self._engine = plain_engine(NAME, sinks, listed, options, self.events.append)
 
     def on(self, kind: type[Event], then: Callable[[], object], at: int = 1) -> None:
         """Call a function at the n-th event of a kind, on the engine's thread."""

@@ -20,17 +20,15 @@ from integration.kafka_sink.sink_harness import KafkaHarness
 from twophase.cli.checkpoints import checkpoints
 from twophase.contract.outcome import AlreadyCommitted, Committed, RetryLater
 from twophase.contract.sink import CommitRequest
-from twophase.engine.engine import Engine
 from twophase.errors import DeclinedError, TargetUnreachableError
-from twophase.events import CheckpointDecided, CommitRetried, Event, Observers
+from twophase.events import CheckpointDecided, CommitRetried, Event
 from twophase.ids import Attempt, Subtask
 from twophase.kafka_client.connection import CLIENT_ID
-from twophase.options.job_options import JobOptions
 from twophase.sinks.kafka.clients import UNCOMMITTED, RangeReader, RecordWriter
 from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import JOB, LINEAGE, SINK, fresh_name, transaction_id
-from twophase.testing.plain_host import ListedRows, PlainHost
+from twophase.testing.plain_host import ListedRows, plain_engine
 from twophase.testing.services import KafkaService
 from twophase.testing.services.kafka_install import java_command
 
@@ -247,12 +245,9 @@ def test_while_a_broker_is_down_each_retry_says_how_long_a_decided_transaction_h
                 broker.restart()
 
     given = {"checkpointLocation": str(tmp_path / "job"), "commit.backoff": "1 ms"}
-    options = JobOptions.parse(given, JOB)
     batch = pa.RecordBatch.from_pylist(harness.rows([1, 2]), schema=harness.schema)
     sinks = {SINK: harness.new_sink(transaction_timeout=f"{TIMEOUT_S} s")}
-    engine = Engine(
-        PlainHost(JOB, options, ListedRows([[batch]])), JOB, sinks, options, Observers(observe)
-    )
+    engine = plain_engine(JOB, sinks, ListedRows([[batch]]), given, observe)
     began_s = time.time()
     engine.start()
     assert engine.await_termination(PATIENCE_S)

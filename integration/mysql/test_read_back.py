@@ -14,12 +14,10 @@ import pytest
 from harness.selection import first_of, representatives
 from integration.mysql.sink_harness import MySqlHarness, Server, commit
 from twophase.contract.outcome import Committed
-from twophase.engine.engine import Engine
 from twophase.errors import ConfigError, PreflightError, RejectedRowsError, TwoPhaseError
-from twophase.events import CheckpointCommitted, CheckpointDeclined, Event, Observers
-from twophase.options.job_options import JobOptions
+from twophase.events import CheckpointCommitted, CheckpointDeclined, Event
 from twophase.sinks.mysql.rows.read_back import SAMPLE_ROWS
-from twophase.testing.plain_host import ListedRows, PlainHost
+from twophase.testing.plain_host import ListedRows, plain_engine
 from twophase.testing.services import MariaDbService, MySqlService
 
 pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
@@ -327,12 +325,11 @@ def run(
     harness: MySqlHarness, folder: Path, statement: str, **options: Any
 ) -> tuple[TwoPhaseError | None, Sequence[str]]:
     """Run a job of two micro-batches whose table is altered between them."""
-    parsed = JobOptions.parse({"checkpointLocation": str(folder), **options}, "the test")
+    given = {"checkpointLocation": str(folder), **options}
     batches = [[harness.batch(rows(4)[start : start + 2])] for start in (0, 2)]
     seen = Altering(harness, statement)
     sinks = {"facts": harness.new_sink()}
-    host = PlainHost("altered", parsed, ListedRows(batches))
-    engine = Engine(host, "altered", sinks, parsed, Observers(seen))
+    engine = plain_engine("altered", sinks, ListedRows(batches), given, seen)
     engine.start()
     try:
         engine.await_termination(60)

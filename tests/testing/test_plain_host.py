@@ -16,12 +16,11 @@ import pytest
 from harness.folder_sink import FolderSink, FolderTarget
 from twophase.engine.engine import Engine
 from twophase.errors import CheckpointExpiredError, DeclinedError
-from twophase.events import Event, JobRestarting, Observers
+from twophase.events import Event, JobRestarting
 from twophase.ids import Subtask
 from twophase.internals import failpoints
-from twophase.options.job_options import JobOptions
 from twophase.testing.harness import transaction_id
-from twophase.testing.plain_host import ForkedWorkers, ListedRows, PlainHost, Task, TaskRows
+from twophase.testing.plain_host import ForkedWorkers, ListedRows, Task, TaskRows, plain_engine
 
 SCHEMA = pa.schema([("id", pa.int64())])
 TASKS, ROWS = 2, 5
@@ -47,10 +46,8 @@ class Job:
 
     def engine(self, rows: ListedRows, **options: Any) -> Engine:
         given = {"checkpointLocation": str(self.root / "job"), "restart.strategy": "none"}
-        parsed = JobOptions.parse(given | options, "test")
         sinks = {name: FolderSink(self.root / name) for name in ("facts", "lake")}
-        host = PlainHost("orders", parsed, rows)
-        return Engine(host, "orders", sinks, parsed, Observers(self.events.append))
+        return plain_engine("orders", sinks, rows, given | options, self.events.append)
 
     def run(self, rows: ListedRows, **options: Any) -> None:
         engine = self.engine(rows, **options)

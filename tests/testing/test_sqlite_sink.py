@@ -19,11 +19,8 @@ from harness.selection import representatives
 from twophase.cli.jobfile.checked_job import load_job
 from twophase.contract.outcome import Committed
 from twophase.contract.sink import CommitRequest, SinkContext
-from twophase.engine.engine import Engine
 from twophase.errors import RejectedRowsError, TargetUnreachableError
-from twophase.events import Observers
 from twophase.ids import Subtask
-from twophase.options.job_options import JobOptions
 from twophase.testing import sqlite_sink
 from twophase.testing.contract import (
     ArrowSinkContract,
@@ -33,7 +30,7 @@ from twophase.testing.contract import (
     SinkKillContract,
 )
 from twophase.testing.harness import FIRST, JOB, LINEAGE, SINK, transaction_id
-from twophase.testing.plain_host import ListedRows, PlainHost
+from twophase.testing.plain_host import ListedRows, plain_engine
 from twophase.testing.sqlite_harness import SqliteHarness
 from twophase.testing.sqlite_sink import SqliteSink
 
@@ -125,10 +122,9 @@ def test_it_runs_from_a_job_file_and_its_rows_are_there_once(tmp_path: Path) -> 
         yaml.safe_dump({"name": "orders", "source": source, "sinks": sinks, "options": folder})
     )
     _, made = load_job(path, {})
-    parsed = JobOptions.parse(folder, "orders")
     batches = [pa.RecordBatch.from_pylist(harness.rows(ids)) for ids in (range(3), [7])]
     rows = ListedRows([[batch] for batch in batches])
-    engine = Engine(PlainHost("orders", parsed, rows), "orders", made, parsed, Observers())
+    engine = plain_engine("orders", made, rows, folder)
     engine.start()
     engine.await_termination()
     assert sorted(row["id"] for row in harness.rows_visible()) == [0, 1, 2, 7]

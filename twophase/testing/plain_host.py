@@ -1,9 +1,8 @@
 """A host without Spark, for authors of sinks: a whole job that a test can run, kill and restart.
 
     rows = ListedRows([[first_batch], [second_batch]])
-    options = JobOptions.parse({"checkpointLocation": str(folder)}, "my test")
-    engine = Engine(PlainHost("orders", options, rows), "orders", {"facts": MySink(...)}, options,
-                    Observers())
+    engine = plain_engine("orders", {"facts": MySink(...)}, rows,
+                          {"checkpointLocation": str(folder)})
     engine.start()
     engine.await_termination()
 
@@ -26,7 +25,7 @@ import threading
 import time
 import traceback
 from collections import defaultdict
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -37,11 +36,12 @@ from typing import Any, NoReturn, Protocol
 import pyarrow as pa
 
 from twophase.contract.committable import Committable
-from twophase.contract.sink import OpenArrowSink, SinkContext, WriterFactory
+from twophase.contract.sink import OpenArrowSink, Sink, SinkContext, WriterFactory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.plan import Restore
+from twophase.engine.engine import Engine
 from twophase.engine.host import Beginning, Handle, Plan
 from twophase.engine.restart import waits_of
 from twophase.errors import (
@@ -52,6 +52,7 @@ from twophase.errors import (
     TwoPhaseError,
     from_text,
 )
+from twophase.events import Observer, Observers
 from twophase.ids import Subtask, TransactionId, new_lineage_id
 from twophase.internals.clock import Clock, SystemClock
 from twophase.internals.failpoints import failpoint
@@ -538,3 +539,26 @@ class PlainHost:
         """Return a new attempt of a task, by its place in the micro-batch."""
         self._attempts += 1
         return Subtask(index, self._attempts)
+
+
+def plain_engine(
+    job: str,
+    sinks: Mapping[str, Sink],
+    rows: Rows,
+    options: Mapping[str, Any],
+    *observers: Observer,
+) -> Engine:
+    """Return the engine of a job over this host, not started.
+
+    Args:
+        job: the job's name.
+        sinks: by name, not open.
+        rows: the input.
+        options: of the job, `checkpointLocation` among them.
+        observers: receive every event.
+
+    Raises:
+        ConfigError: an option is wrong.
+    """
+    parsed = JobOptions.parse(options, f"job {job!r}")
+    return Engine(PlainHost(job, parsed, rows), job, sinks, parsed, Observers(*observers))

@@ -14,10 +14,7 @@ from harness.iceberg_harness import IcebergHarness
 from harness.savepoint_world import killed
 from tests.sinks.iceberg.others import FIELDS, ids_of, rows
 from twophase.cli.main import main
-from twophase.engine.engine import Engine
-from twophase.events import Observers
-from twophase.options.job_options import JobOptions
-from twophase.testing.plain_host import ListedRows, PlainHost
+from twophase.testing.plain_host import ListedRows, plain_engine
 
 NAME = "orders"
 
@@ -25,11 +22,9 @@ NAME = "orders"
 def run(harness: IcebergHarness, folder: Path) -> None:
     """Run a job of two micro-batches to its end."""
     given = {"checkpointLocation": str(folder), "restart.strategy": "none"}
-    options = JobOptions.parse(given, NAME)
     batches = [pa.RecordBatch.from_pylist(rows(number), schema=FIELDS) for number in range(2)]
     listed = ListedRows([[batch] for batch in batches])
-    host = PlainHost(NAME, options, listed)
-    engine = Engine(host, NAME, {"lake": harness.new_sink()}, options, Observers())
+    engine = plain_engine(NAME, {"lake": harness.new_sink()}, listed, given)
     engine.start()
     assert engine.await_termination(120)
 
