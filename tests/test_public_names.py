@@ -13,6 +13,7 @@ import pytest
 import twophase
 from harness.own_sinks import own_sinks
 from harness.paimon_environment import needs_paimon
+from twophase import errors
 
 NAMES = [
     "AlreadyCommitted",
@@ -22,8 +23,10 @@ NAMES = [
     "BatchSink",
     "BroadcastState",
     "CanRewind",
+    "CheckpointExpiredError",
     "CheckpointFailureReason",
     "CheckpointListener",
+    "CheckpointMissingError",
     "CheckpointedFunction",
     "CommitOutcome",
     "CommitRequest",
@@ -33,15 +36,20 @@ NAMES = [
     "ConfigError",
     "CorruptRecordError",
     "DeclinedError",
+    "Duration",
     "Event",
     "FencedError",
+    "InDoubtError",
     "InitializationContext",
     "Job",
     "KnowsOtherNames",
     "ListState",
     "Lost",
+    "LostCommittableError",
+    "Names",
     "NamesPieces",
     "NewerFormatError",
+    "OffsetMismatchError",
     "OffsetOutOfRangeError",
     "OpenArrowSink",
     "OpenBatchSink",
@@ -59,10 +67,14 @@ NAMES = [
     "ReleasesTopics",
     "RepeatedFailureError",
     "ReplayGuard",
+    "ReplayLostError",
     "RereadsRanges",
     "RestoreRefusedError",
     "RetryLater",
     "RewindsInSteps",
+    "SavepointError",
+    "SavepointUnfinishedError",
+    "ServiceError",
     "Sink",
     "SinkContext",
     "SinkHistory",
@@ -73,6 +85,7 @@ NAMES = [
     "SourceLossError",
     "SourceRange",
     "SourceUnavailableError",
+    "SparkLostError",
     "StateSerializer",
     "StopJobError",
     "StreamWriter",
@@ -90,9 +103,12 @@ NAMES = [
     "commit_each",
     "driver_is_fenced",
     "failpoint",
+    "fingerprint_of",
+    "option",
     "predecessor_missing",
     "register",
     "register_serializer",
+    "shown",
     "write_stream",
 ]
 ERRORS = {"twophase.sinks.delta": ["JvmLockedError"]}
@@ -120,6 +136,11 @@ def fresh(program: str) -> str:
 
 def test_the_exported_names_are_exactly_these() -> None:
     assert vars(twophase)["__all__"] == NAMES
+
+
+def test_every_error_is_exported() -> None:
+    found = {name for name, kind in vars(errors).items() if isinstance(kind, type)}
+    assert {name for name in found if name.endswith("Error")} <= {*NAMES}
 
 
 @pytest.mark.parametrize("package", ["twophase", *SINKS])

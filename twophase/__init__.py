@@ -49,27 +49,39 @@ if TYPE_CHECKING:
     from twophase.contract.source import Source as Source
     from twophase.contract.source import SourceLeg as SourceLeg
     from twophase.contract.source import SourceRange as SourceRange
+    from twophase.contract.source import option as option
     from twophase.contract.writer import SinkWriter as SinkWriter
     from twophase.errors import BadRecordError as BadRecordError
+    from twophase.errors import CheckpointExpiredError as CheckpointExpiredError
+    from twophase.errors import CheckpointMissingError as CheckpointMissingError
     from twophase.errors import ConfigError as ConfigError
     from twophase.errors import CorruptRecordError as CorruptRecordError
     from twophase.errors import DeclinedError as DeclinedError
     from twophase.errors import FencedError as FencedError
+    from twophase.errors import InDoubtError as InDoubtError
+    from twophase.errors import LostCommittableError as LostCommittableError
     from twophase.errors import NewerFormatError as NewerFormatError
+    from twophase.errors import OffsetMismatchError as OffsetMismatchError
     from twophase.errors import OffsetOutOfRangeError as OffsetOutOfRangeError
     from twophase.errors import PartitionVanishedError as PartitionVanishedError
     from twophase.errors import PreflightError as PreflightError
     from twophase.errors import RangeChangedError as RangeChangedError
     from twophase.errors import RejectedRowsError as RejectedRowsError
     from twophase.errors import RepeatedFailureError as RepeatedFailureError
+    from twophase.errors import ReplayLostError as ReplayLostError
     from twophase.errors import RestoreRefusedError as RestoreRefusedError
+    from twophase.errors import SavepointError as SavepointError
+    from twophase.errors import SavepointUnfinishedError as SavepointUnfinishedError
+    from twophase.errors import ServiceError as ServiceError
     from twophase.errors import SourceLossError as SourceLossError
     from twophase.errors import SourceUnavailableError as SourceUnavailableError
+    from twophase.errors import SparkLostError as SparkLostError
     from twophase.errors import StopJobError as StopJobError
     from twophase.errors import TargetChangedError as TargetChangedError
     from twophase.errors import TargetUnreachableError as TargetUnreachableError
     from twophase.errors import TopicRecreatedError as TopicRecreatedError
     from twophase.errors import TwoPhaseError as TwoPhaseError
+    from twophase.errors import fingerprint_of as fingerprint_of
     from twophase.events import Event as Event
     from twophase.failure_reason import CheckpointFailureReason as CheckpointFailureReason
     from twophase.functions.operator_state import BroadcastState as BroadcastState
@@ -82,6 +94,9 @@ if TYPE_CHECKING:
     from twophase.ids import Subtask as Subtask
     from twophase.ids import TransactionId as TransactionId
     from twophase.internals.failpoints import failpoint as failpoint
+    from twophase.internals.redaction import shown as shown
+    from twophase.options.parsing import Duration as Duration
+    from twophase.options.parsing import Names as Names
     from twophase.options.parsing import Options as Options
     from twophase.spark.job.job import Job as Job
     from twophase.spark.job.stream_writer import StreamWriter as StreamWriter
@@ -138,29 +153,41 @@ export(
             "Source",
             "SourceLeg",
             "SourceRange",
+            "option",
         ],
         "twophase.contract.writer": ["SinkWriter"],
         "twophase.errors": [
             "BadRecordError",
+            "CheckpointExpiredError",
+            "CheckpointMissingError",
             "ConfigError",
             "CorruptRecordError",
             "DeclinedError",
             "FencedError",
+            "InDoubtError",
+            "LostCommittableError",
             "NewerFormatError",
+            "OffsetMismatchError",
             "OffsetOutOfRangeError",
             "PartitionVanishedError",
             "PreflightError",
             "RangeChangedError",
             "RejectedRowsError",
             "RepeatedFailureError",
+            "ReplayLostError",
             "RestoreRefusedError",
+            "SavepointError",
+            "SavepointUnfinishedError",
+            "ServiceError",
             "SourceLossError",
             "SourceUnavailableError",
+            "SparkLostError",
             "StopJobError",
             "TargetChangedError",
             "TargetUnreachableError",
             "TopicRecreatedError",
             "TwoPhaseError",
+            "fingerprint_of",
         ],
         "twophase.events": ["Event"],
         "twophase.failure_reason": ["CheckpointFailureReason"],
@@ -173,7 +200,8 @@ export(
         "twophase.functions.serializer": ["StateSerializer", "register_serializer"],
         "twophase.ids": ["Attempt", "Subtask", "TransactionId"],
         "twophase.internals.failpoints": ["failpoint"],
-        "twophase.options.parsing": ["Options"],
+        "twophase.internals.redaction": ["shown"],
+        "twophase.options.parsing": ["Duration", "Names", "Options"],
         "twophase.spark.job.job": ["Job"],
         "twophase.spark.job.stream_writer": ["StreamWriter", "write_stream"],
         "twophase.spark.plugin.registration": ["register"],

@@ -4,6 +4,7 @@ Nothing is started.
 
 from __future__ import annotations
 
+import ast
 import re
 import textwrap
 from pathlib import Path
@@ -19,6 +20,10 @@ from twophase.cli.main import main
 ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", ROOT / "sinks" / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 JOB_FILE = {"name", "source", "sinks"}
+PUBLIC = re.compile(
+    r"twophase(\.sinks\.\w+|\.testing(\.\w+)+|\.functions\.keyed_state)?|(?!twophase\b).*"
+)
+"""What a page may import from: of ours, the packages that are made for users and authors."""
 
 
 def blocks(language: str) -> dict[str, str]:
@@ -44,6 +49,20 @@ def job_files() -> dict[str, str]:
 @pytest.mark.parametrize("place", blocks("python"))
 def test_every_python_block_compiles(place: str) -> None:
     compile(blocks("python")[place], place, "exec")
+
+
+@pytest.mark.parametrize("place", blocks("python"))
+def test_a_page_imports_from_public_packages_alone(place: str) -> None:
+    nodes = [*ast.walk(ast.parse(blocks("python")[place]))]
+    froms = [str(node.module) for node in nodes if isinstance(node, ast.ImportFrom)]
+    plain = [one.name for node in nodes if isinstance(node, ast.Import) for one in node.names]
+    assert [name for name in (*froms, *plain) if not PUBLIC.fullmatch(name)] == []
+
+
+def test_a_module_of_the_inside_is_no_public_one() -> None:
+    inside = ("twophase.engine.engine", "twophase.options.parsing", "twophase.sinks.mysql.sink")
+    outside = ("twophase", "twophase.sinks.mysql", "twophase.testing.contract", "twophase_sqlite")
+    assert [name for name in (*inside, *outside) if PUBLIC.fullmatch(name)] == [*outside]
 
 
 @pytest.mark.parametrize(

@@ -624,9 +624,8 @@ def test_each_optional_power_is_known_and_has_a_suite() -> None:
 
 
 def test_each_method_of_a_declared_sink_is_called_by_a_suite() -> None:
-    suites = {
-        one for name in suites_of_sinks.__all__ for one in getattr(suites_of_sinks, name).__mro__
-    }
+    named = [name for name in suites_of_sinks.__all__ if name.endswith("Contract")]
+    suites = {one for name in named for one in getattr(suites_of_sinks, name).__mro__}
     text = "".join(inspect.getsource(one) for one in suites - {object})
     names = [name for name in vars(contract_of_sinks.Sink) if not name.startswith("_")]
     assert len(names) == 5

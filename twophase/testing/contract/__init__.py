@@ -23,6 +23,7 @@ from twophase.testing.contract.source import (
     SourceContract,
     SourceHarness,
 )
+from twophase.testing.harness import SinkHarness
 
 __all__ = [
     "ArrowSinkContract",
@@ -41,6 +42,7 @@ __all__ = [
     "RewindStepsContract",
     "RewindStepsKillContract",
     "SinkContract",
+    "SinkHarness",
     "SinkKillContract",
     "SourceContract",
     "SourceHarness",
