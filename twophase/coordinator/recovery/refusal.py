@@ -71,20 +71,12 @@ def refused(
         context: the job.
         names: names the pieces that a sink has and the log does not know.
     """
-    folder = context.options.checkpoint_location
+    job, origin = context.job, _origin(wish)
     match why:
         case RewindUnfinished(begun):
-            return _unfinished_rewind(context.job, begun)
+            return _unfinished_rewind(job, begun)
         case HalfRewound(sink):
-            return RestoreRefusedError(
-                f"Job {context.job!r}: a rewind that has begun in another folder than {folder} has "
-                f"taken back a part of the rows of sink {sink!r}, and has died. Nothing was "
-                "written.",
-                remedy="finish it: restore the job's folder, the one in which it has begun, or "
-                "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
-                "up, if the sink can put rows back (files can, MySQL cannot): "
-                "twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
-            )
+            return _half_rewound(context, sink)
         case FolderBehind():
             return _folder_behind(context, why, observed.history, names)
         case RowsReturned():
@@ -92,53 +84,39 @@ def refused(
         case DriverMissed():
             return _driver_missed(context, why, observed.history)
         case RestoreBehind():
-            return _restore_behind(context.job, why, _origin(wish))
+            return _restore_behind(job, why, origin)
         case RestoredMeanwhile(lineage):
-            return FencedError(
-                f"Job {context.job!r}: another driver has begun lineage {lineage} with "
-                f"{_origin(wish)} while this one was starting.",
-                remedy="leave this driver stopped; the next start goes on with that lineage, with "
-                "the same options too.",
-            )
-        case LeftBehind(lineage, checkpoint, left):
-            return RestoreRefusedError(
-                f"Job {context.job!r}: cannot restore from {_origin(wish)}: it continues "
-                f"checkpoint {checkpoint} of lineage {lineage}, and the job has gone back to "
-                f"{'none' if left < 0 else left} of it since: what was newer was taken back. "
-                "Nothing was written.",
-                remedy="start the job without restore.path to go on from where it is, or restore "
-                "what was made since.",
-            )
+            return _restored_meanwhile(job, lineage, origin)
+        case LeftBehind():
+            return _left_behind(job, why, origin)
         case NamedOtherwise():
             return _named_otherwise(context, why)
         case CannotTakeBack(sink):
-            return RestoreRefusedError(
-                f"Job {context.job!r}: cannot rewind to {_origin(wish)}: sink {sink!r} is ahead "
-                "of it, and sinks of its kind cannot remove committed rows. Nothing was written.",
-                remedy="restore from the newest checkpoint; or begin another job with a savepoint, "
-                "under another name: `restore.sink_ahead=fork`.",
-            )
+            return _cannot_take_back(job, sink, origin)
         case TargetReplaced(sink):
             memory = observed.sinks[sink].memory
             return context.proofs.replaced(sink, context.sinks[sink], memory)
-        case TargetLacks(proof):
-            memory = observed.sinks[proof.sink].memory
-            error = context.proofs.changed(proof, context.sinks[proof.sink], memory)
-            if isinstance(wish, Restore) and proof not in observed.history.committed_proofs():
-                error.remedy = _TARGET_OF_RESTORE
-            return error
-        case SinkRenamed(proof, name):
-            return ConfigError(
-                f"Job {context.job!r}: sink {name!r} writes to {proof.target}, as sink "
-                f"{proof.sink!r} did. The target knows the job's rows by that name. "
-                "Nothing was written.",
-                remedy=f"name the sink {proof.sink!r} again; or, after a clean stop, set "
-                "`restore.allow_non_restored_state=true` once.",
-            )
+        case TargetLacks():
+            return _target_lacks(context, why, observed, wish)
+        case SinkRenamed():
+            return _sink_renamed(job, why)
 
 
 def _origin(wish: Wish) -> str:
     return wish.lineage.restored_from if isinstance(wish, Restore) else ""
+
+
+def _half_rewound(context: JobContext, sink: str) -> RestoreRefusedError:
+    folder = context.options.checkpoint_location
+    return RestoreRefusedError(
+        f"Job {context.job!r}: a rewind that has begun in another folder than {folder} has "
+        f"taken back a part of the rows of sink {sink!r}, and has died. Nothing was "
+        "written.",
+        remedy="finish it: restore the job's folder, the one in which it has begun, or "
+        "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
+        "up, if the sink can put rows back (files can, MySQL cannot): "
+        "twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
+    )
 
 
 def _folder_behind(
@@ -233,6 +211,56 @@ def _restore_behind(job: str, why: RestoreBehind, origin: str) -> RestoreRefused
         f"{why.lineage}, the restore knows {known} of it. The rows in between would be written "
         "twice; nothing was written.",
         remedy=_OTHER_POLICY,
+    )
+
+
+def _restored_meanwhile(job: str, lineage: str, origin: str) -> FencedError:
+    return FencedError(
+        f"Job {job!r}: another driver has begun lineage {lineage} with "
+        f"{origin} while this one was starting.",
+        remedy="leave this driver stopped; the next start goes on with that lineage, with "
+        "the same options too.",
+    )
+
+
+def _left_behind(job: str, why: LeftBehind, origin: str) -> RestoreRefusedError:
+    return RestoreRefusedError(
+        f"Job {job!r}: cannot restore from {origin}: it continues "
+        f"checkpoint {why.checkpoint} of lineage {why.lineage}, and the job has gone back to "
+        f"{'none' if why.left < 0 else why.left} of it since: what was newer was taken back. "
+        "Nothing was written.",
+        remedy="start the job without restore.path to go on from where it is, or restore "
+        "what was made since.",
+    )
+
+
+def _cannot_take_back(job: str, sink: str, origin: str) -> RestoreRefusedError:
+    return RestoreRefusedError(
+        f"Job {job!r}: cannot rewind to {origin}: sink {sink!r} is ahead "
+        "of it, and sinks of its kind cannot remove committed rows. Nothing was written.",
+        remedy="restore from the newest checkpoint; or begin another job with a savepoint, "
+        "under another name: `restore.sink_ahead=fork`.",
+    )
+
+
+def _target_lacks(
+    context: JobContext, why: TargetLacks, observed: Observed, wish: Wish
+) -> TwoPhaseError:
+    proof, memory = why.proof, observed.sinks[why.proof.sink].memory
+    error = context.proofs.changed(proof, context.sinks[proof.sink], memory)
+    if isinstance(wish, Restore) and proof not in observed.history.committed_proofs():
+        error.remedy = _TARGET_OF_RESTORE
+    return error
+
+
+def _sink_renamed(job: str, why: SinkRenamed) -> ConfigError:
+    proof, name = why.proof, why.name
+    return ConfigError(
+        f"Job {job!r}: sink {name!r} writes to {proof.target}, as sink "
+        f"{proof.sink!r} did. The target knows the job's rows by that name. "
+        "Nothing was written.",
+        remedy=f"name the sink {proof.sink!r} again; or, after a clean stop, set "
+        "`restore.allow_non_restored_state=true` once.",
     )
 
 
