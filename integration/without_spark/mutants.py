@@ -74,7 +74,7 @@ OWN = {*_OWN}
 _CHANGED: dict[str, list[tuple[object, str, Any]]] = {
     # A job of three checkpoints is to subsume, as one of sixteen does.
     "the ledger is collapsed and no mark is raised": [
-        (checkpoint_completion, "_SUBSUME_SINKS_EVERY", 1)
+        (checkpoint_completion, "SUBSUME_SINKS_EVERY", 1)
     ],
     "the newest commit is made first": _BLIND,
 }

@@ -70,7 +70,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
         self.patch.setattr(os, "fsync", lambda descriptor: None)
         self.patch.setattr("twophase.state.checkpoints.store._FOLD_AT", 7)
         self.patch.setattr(
-            "twophase.coordinator.commit.checkpoint_completion._SUBSUME_SINKS_EVERY", 2
+            "twophase.coordinator.commit.checkpoint_completion.SUBSUME_SINKS_EVERY", 2
         )
         self.root = Path(tempfile.mkdtemp(prefix="twophase-machine-"))
         self.targets = {name: MemoryTarget() for name in SINKS}

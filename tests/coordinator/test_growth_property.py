@@ -30,7 +30,7 @@ from harness.interleaving import (
 )
 from harness.memory_driver import JOB, SCHEMA, offsets, restoring
 from twophase.contract.sink import SinkContext
-from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.commit.checkpoint_completion import SUBSUME_SINKS_EVERY
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.sinks.common.staging.open_sink import OpenStagedSink
 from twophase.sinks.file.sink import FileSink
@@ -49,7 +49,7 @@ CRASH_POINTS = [
 NUM_RETAINED = 2
 LOG_RECORDS = _FOLD_AT + 2
 """A recovery that has just not folded the log commits a checkpoint and begins a lineage."""
-LEDGER_ROWS = PIECES * (_SUBSUME_SINKS_EVERY + 2)
+LEDGER_ROWS = PIECES * (SUBSUME_SINKS_EVERY + 2)
 """What is collapsed at once, and the checkpoint before which a driver died."""
 
 

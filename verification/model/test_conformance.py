@@ -25,7 +25,7 @@ from harness.memory_driver import JOB
 from harness.selection import first_of
 from twophase import events
 from twophase.contract.committable import Committable
-from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.commit.checkpoint_completion import SUBSUME_SINKS_EVERY
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import TwoPhaseError
 from twophase.state.checkpoints.store import _FOLD_AT
@@ -190,7 +190,7 @@ def test_the_model_accepts_the_reported_events_whichever_step_a_driver(
         if not life.go(steps, dies=dies):
             break
         trace = life.telling.trace
-        assert accept(TracedWorld.of(trace, _FOLD_AT, _SUBSUME_SINKS_EVERY, 1), trace)
+        assert accept(TracedWorld.of(trace, _FOLD_AT, SUBSUME_SINKS_EVERY, 1), trace)
     assert steps > 50
 
 

@@ -194,7 +194,7 @@ class World:
             "twophase.state.journal.log.secrets": secrets,
             "twophase.state.checkpoints.store._FOLD_AT": self.options.fold_at,
             (
-                "twophase.coordinator.commit.checkpoint_completion._SUBSUME_SINKS_EVERY"
+                "twophase.coordinator.commit.checkpoint_completion.SUBSUME_SINKS_EVERY"
             ): self.options.subsume_every,
             **self._of_savepoints(),
             "twophase.operations.savepoint.restore.Path": self.path,

@@ -15,7 +15,7 @@ import pytest
 
 from harness.memory_driver import JOB, Driver, visible
 from harness.savepoint_world import STEP, StatefulHost, World
-from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.commit.checkpoint_completion import SUBSUME_SINKS_EVERY
 from twophase.operations.savepoint.make import open_savepoint
 from twophase.state.checkpoints.store import _FOLD_AT
 from twophase.testing.memory import MemorySink, MemoryTarget
@@ -156,7 +156,7 @@ def test_a_job_with_savepoints_keeps_as_much_after_its_last_checkpoint_as_after_
     for kept in savepoints.kept:
         # a body and its folder's log
         assert kept.files <= _FOLD_AT + 3
-        assert kept.ledger <= PIECES * (_SUBSUME_SINKS_EVERY + 1)
+        assert kept.ledger <= PIECES * (SUBSUME_SINKS_EVERY + 1)
         assert kept.prepared == 0
         assert kept.memory <= savepoints.kept[0].memory + MORE_BYTES
     assert world.state() == sum(range(checkpoints * STEP))

@@ -30,7 +30,8 @@ from twophase.state.journal.entries import CommittedRecord, Decision, Lineage
 from twophase.state.journal.log import JobLog
 from twophase.state.journal.stats import CheckpointStats
 
-_SUBSUME_SINKS_EVERY = 16
+SUBSUME_SINKS_EVERY = 16
+"""Checkpoints from one subsumption in the sinks to the next."""
 
 
 class Listeners:
@@ -278,7 +279,7 @@ class CheckpointCompleter:
         """Only the number tells when: a process may live for one checkpoint only. All checkpoints
         before it are committed too.
         """
-        if (checkpoint + 1) % _SUBSUME_SINKS_EVERY == 0:
+        if (checkpoint + 1) % SUBSUME_SINKS_EVERY == 0:
             self._subsume_in_sinks([(lineage, checkpoint)])
 
     def _subsume_in_sinks(self, last: Iterable[tuple[str, int]]) -> None:

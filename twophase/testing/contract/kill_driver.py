@@ -29,7 +29,7 @@ from twophase.contract.sink import (
     SinkContext,
     WriterFactory,
 )
-from twophase.coordinator.commit.checkpoint_completion import _SUBSUME_SINKS_EVERY
+from twophase.coordinator.commit.checkpoint_completion import SUBSUME_SINKS_EVERY
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.engine import Engine
@@ -52,7 +52,7 @@ from twophase.testing.plain_host import (
     Task,
 )
 
-ARMED_IN = _SUBSUME_SINKS_EVERY - 1
+ARMED_IN = SUBSUME_SINKS_EVERY - 1
 FIRST_CHECKPOINT = ARMED_IN - 1
 
 
