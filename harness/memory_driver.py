@@ -41,6 +41,7 @@ from twophase.state.checkpoints.checkpoint import (
 from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.files.storage import LocalStorage, Storage
 from twophase.state.journal.entries import Lineage, Note
+from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
 from twophase.testing.plain_host import FreshStart, PlainHost
@@ -147,7 +148,7 @@ class Driver:
             **self.options,
         }
         parsed = JobOptions.parse(given, "job")
-        context = JobContext(
+        self.context = context = JobContext(
             self.job,
             self.storage or LocalStorage(self.folder),
             self.sinks,
@@ -159,6 +160,11 @@ class Driver:
         )
         self.driver = EngineDriver((self.new_host or _Host)(context, self.states), context)
         self.coordinator = self.driver.coordinator
+
+    @property
+    def history(self) -> History:
+        """What the log says, as of its last read or append."""
+        return self.context.history
 
     def recover(self) -> Self:
         self.driver.take_over()

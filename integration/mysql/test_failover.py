@@ -189,7 +189,7 @@ def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
     """The driver dies with a checkpoint decided, and its rows committed on the server, or
     only prepared there.
     """
-    append = driver.coordinator.context.log.append
+    append = driver.context.log.append
 
     def dies(record: Record) -> None:
         if isinstance(record, CommittedRecord):
@@ -200,7 +200,7 @@ def dies_decided(driver: Driver, number: int, *, committed: bool) -> None:
         decided(driver, number)
         return
     with (
-        mock.patch.object(driver.coordinator.context.log, "append", dies),
+        mock.patch.object(driver.context.log, "append", dies),
         pytest.raises(OSError, match="killed"),
     ):
         driver.run(number)

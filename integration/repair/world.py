@@ -203,7 +203,7 @@ class World:
         driver = self.driver().recover()
         newest = driver.coordinator.newest()
         if newest is not None:
-            driver.coordinator.context.store.read(newest)
+            driver.context.store.read(newest)
         return driver
 
     def start_and_write(self, ids: range) -> None:

@@ -197,7 +197,7 @@ def stopping(another: Another, down: Down) -> Driver:
     """Checkpoint 0 is decided; sink 'facts' is down; the job is being stopped."""
     driver = another(sinks={"facts": down}).recover()
     down.up = False
-    driver.coordinator.context.stopping.set()
+    driver.context.stopping.set()
     driver.run(0)
     return driver
 
@@ -234,7 +234,7 @@ def test_i2_the_scan_for_losers_spares_pieces_of_an_older_checkpoint_that_waits(
     stopping: Driver, down: Down, targets: Targets, another: Another
 ) -> None:
     down.up = True
-    stopping.coordinator.context.completer.abort_superseded_attempts(
+    stopping.context.completer.abort_superseded_attempts(
         Attempt(stopping.coordinator.generation, 9)
     )
     another().recover()
@@ -259,7 +259,7 @@ def test_a_job_that_stops_in_recovery_touches_nothing_that_waits(
     stopping: Driver, another: Another, targets: Targets
 ) -> None:
     second = another(sinks={"facts": stopping.sinks["facts"]})
-    second.coordinator.context.stopping.set()
+    second.context.stopping.set()
     second.recover()
     assert len(targets["facts"].prepared) == 2
     assert second.of(RecoveryFinished) == []
@@ -406,7 +406,7 @@ def test_h30_a_restore_that_is_stopped_before_its_commit_is_done_aborts_nothing(
     restored = completed_of(tmp_path / "job", 0)
     new = Driver(tmp_path / "new", targets, sinks={"facts": down})
     down.up = False
-    new.coordinator.context.stopping.set()
+    new.context.stopping.set()
     new.coordinator.recover(restore=restoring(restored, committed=False))
     assert len(targets["facts"].prepared) == 2
     again = Driver(tmp_path / "new", targets)

@@ -126,7 +126,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.take_over()
 
     def nothing_waits(self) -> bool:
-        return not self.driver.coordinator.context.log.history.uncommitted()
+        return not self.driver.history.uncommitted()
 
     def next_of(self, driver: SteppingDriver) -> int:
         newest = driver.coordinator.newest()
@@ -302,7 +302,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
 
     @rule()
     def fold(self) -> None:
-        log = self.driver.coordinator.context.log
+        log = self.driver.context.log
         log.fold(log.history)
 
     # -- what goes wrong ---------------------------------------------------------------------------
@@ -343,10 +343,10 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @rule(sink=st.sampled_from(SINKS), goes_on=st.booleans())
     def stop_while_a_sink_is_down(self, sink: str, goes_on: bool) -> None:
         down = self.driver.stepping_sinks[sink]
-        self.driver.coordinator.context.stopping.set()
+        self.driver.context.stopping.set()
         down.refusals = 2 if goes_on else 1
         self.run_next(self.driver)
-        if goes_on and self.driver.coordinator.context.log.history.uncommitted():
+        if goes_on and self.driver.history.uncommitted():
             with pytest.raises(DeclinedError, match="did not begin"):
                 self.run_next(self.driver)
         down.refusals = 0
@@ -422,7 +422,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
             self.recover(rival)
             self.run_next(rival, times=times)
             if fold:
-                rival.coordinator.context.log.fold(rival.coordinator.context.log.history)
+                rival.context.log.fold(rival.history)
 
         if nested is None:
             work()
@@ -476,7 +476,7 @@ class CoordinatorMachine(RuleBasedStateMachine):
     @precondition(lambda self: self.zombies)
     @rule(which=st.integers(0, 50))
     def a_zombie_folds_the_log(self, which: int) -> None:
-        log = self.zombies[which % len(self.zombies)].coordinator.context.log
+        log = self.zombies[which % len(self.zombies)].context.log
         with pytest.raises((FencedError, InDoubtError)):  # in doubt: as its last append was
             log.fold(log.history)
 

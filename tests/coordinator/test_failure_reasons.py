@@ -181,7 +181,7 @@ def test_a_store_that_cannot_be_read_at_the_trigger_is_a_trigger_failure(driver:
 
 def test_a_stop_before_the_decision_shuts_the_coordinator_down(driver: Driver) -> None:
     def stopped(pending: PendingCheckpoint) -> None:
-        driver.coordinator.context.stopping.set()
+        driver.context.stopping.set()
         raise DeclinedError("cancelled", reason=Reason.TASK_FAILURE)
 
     with pytest.raises(DeclinedError) as caught:
@@ -194,7 +194,7 @@ def test_a_stop_does_not_hide_a_failure_that_it_cannot_have_caused(
     driver: Driver, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     failing_create("chk/", monkeypatch)
-    driver.coordinator.context.stopping.set()
+    driver.context.stopping.set()
     with pytest.raises(DeclinedError):
         driver.run(0)
     assert reasons(driver) == ["IO_EXCEPTION"]
@@ -238,7 +238,7 @@ def test_a_stop_within_the_minimum_pause_begins_no_attempt(
 ) -> None:
     driver = another(options={"checkpoint.min_pause": "5 s"}).recover()
     driver.run(0)
-    driver.coordinator.context.stopping.set()
+    driver.context.stopping.set()
     with pytest.raises(DeclinedError, match="did not begin: the job is stopping"):
         driver.run(1)
     assert not_triggered(driver) == [
@@ -249,7 +249,7 @@ def test_a_stop_within_the_minimum_pause_begins_no_attempt(
 
 
 def test_a_stop_before_everything_is_committed_begins_no_attempt(driver: Driver) -> None:
-    driver.coordinator.context.stopping.set()
+    driver.context.stopping.set()
     driver.sinks["facts"].commit = lambda requests: [  # type: ignore[method-assign]
         RetryLater("down") for _ in requests
     ]

@@ -51,7 +51,7 @@ def test_records_of_folds_that_died_are_deleted(
 ) -> None:
     for _ in range(6):
         driver = another().recover()
-        while driver.coordinator.context.log.length() + 2 < _FOLD_AT:
+        while driver.context.log.length() + 2 < _FOLD_AT:
             driver.run(next_of(driver))
         points.arm("C17", 2)  # the first is a body's
         with pytest.raises(Crash):

@@ -191,7 +191,7 @@ class MortalDriver(SteppingDriver):
         newest, current = self.coordinator.newest(), self.coordinator.lineage
         if newest is None or not newest.committed:
             return
-        restore = restoring(self.coordinator.context.store.read(newest), committed=True)
+        restore = restoring(self.context.store.read(newest), committed=True)
         lineage = replace(
             restore.lineage, ancestors={**current.ancestors, **restore.lineage.ancestors}
         )
@@ -246,7 +246,7 @@ class Life:
         if self._random.random() < 0.15:
             driver.restore()
         self._in_vain = 0
-        self.lineages = len(driver.coordinator.context.log.history.lineages)
+        self.lineages = len(driver.history.lineages)
         assert not any(target.prepared for target in self.targets.values())
         self.check(died=0)
         while (rows := driver.next_rows()) < checkpoints:

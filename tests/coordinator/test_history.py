@@ -100,7 +100,7 @@ def test_the_root_cause_is_there_when_the_limit_was_passed(another: Another, fol
     assert (exceeded.checkpoint, exceeded.failures) == (0, 2)
     assert (exceeded.reason, exceeded.cause[:16]) == ("CHECKPOINT_DECLINED", "a sink said no. ")
     restarted = another()
-    restarted.coordinator.context.failures = driver.coordinator.context.failures
+    restarted.context.failures = driver.context.failures
     restarted.recover().run(0)
     [stats] = history(folder).stats
     tolerated, root = stats.declined

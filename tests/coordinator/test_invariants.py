@@ -352,7 +352,7 @@ def test_i7_a_zombie_that_appends_after_a_folded_log_is_fenced(
     def overtaken(pending: PendingCheckpoint) -> None:
         driver.write(pending)
         rival = another().recover()
-        rival.coordinator.context.log.fold(rival.coordinator.context.log.history)
+        rival.context.log.fold(rival.history)
 
     with pytest.raises(FencedError, match="folded by another driver"):
         driver.run(1, overtaken)
@@ -462,7 +462,7 @@ def test_h48_all_decided_checkpoints_are_committed_oldest_first(
     monkeypatch.setattr(driver.coordinator, "_make_room", lambda number: None)
     crash_at(driver, monkeypatch, "_complete", 0)
     crash_at(driver, monkeypatch, "_complete", 1)
-    assert [found.checkpoint for found in driver.coordinator.context.log.history.uncommitted()] == [
+    assert [found.checkpoint for found in driver.history.uncommitted()] == [
         0,
         1,
     ]
@@ -504,5 +504,5 @@ def test_a_restart_after_many_checkpoints_goes_on(
     second = another().recover()
     second.run(40)
     assert visible(targets["facts"]) == list(range(410))
-    assert second.coordinator.context.log.history.generation == 2
-    assert second.coordinator.context.job == JOB
+    assert second.history.generation == 2
+    assert second.context.job == JOB

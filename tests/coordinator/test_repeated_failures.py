@@ -50,9 +50,9 @@ def test_a_job_that_ended_by_a_failure_goes_on_when_its_cause_is_removed(
 
 def test_the_end_is_named_with_the_last_cause_and_keeps_its_reason(driver: Driver) -> None:
     for _ in range(SAME_FAILURES - 1):
-        driver.coordinator.context.failures.judge(0, DeclinedError("first", fingerprint="a"))
+        driver.context.failures.judge(0, DeclinedError("first", fingerprint="a"))
     error = DeclinedError("no", remedy="do this.", reason=Reason.TASK_FAILURE, fingerprint="a")
-    ending = driver.coordinator.context.failures.judge(0, error)
+    ending = driver.context.failures.judge(0, error)
     assert isinstance(ending, RepeatedFailureError)
     assert (ending.exit_code, ending.restartable, ending.reason) == (3, False, error.reason)
     assert str(ending).startswith(f"no Checkpoint 0 has failed in this way {SAME_FAILURES} times")

@@ -48,7 +48,7 @@ def before_the_first_record_of(
 
 
 def fold(driver: Driver) -> None:
-    driver.coordinator.context.log.fold(driver.coordinator.context.log.history)
+    driver.context.log.fold(driver.history)
 
 
 def die_before_deleting(driver: Driver) -> None:

@@ -213,7 +213,7 @@ def test_a_job_that_stops_while_a_sink_is_down_leaves_the_attempt_and_the_commit
     gated.down = True
     driver.run(0)
     gated.has_begun()
-    driver.coordinator.context.stopping.set()
+    driver.context.stopping.set()
     gated.fenced_over.clear()
     thread, errors = in_thread(lambda: driver.run(1, fail))
     ends(thread)
@@ -384,7 +384,7 @@ def test_a_fold_keeps_a_decision_that_comes_in_between(
 ) -> None:
     storage = Held(tmp_path / "job", b"SUBSUMED")
     driver = another(storage=storage, options={"checkpoint.max_concurrent": 2}).recover()
-    store = driver.coordinator.context.store
+    store = driver.context.store
     for number in range(3):
         driver.run(number)
     driver.coordinator._commit_queue.wait(0)
@@ -421,4 +421,4 @@ def test_while_a_decision_is_in_doubt_the_thread_that_commits_writes_nothing(
     assert checkpoints(driver, CheckpointCommitted) == checkpoints(driver, CheckpointDeclined) == []
     second = another().recover()
     assert visible(targets["facts"]) == list(range(10))
-    assert [found.committed for found in second.coordinator.context.log.history.decisions] == [True]
+    assert [found.committed for found in second.history.decisions] == [True]

@@ -321,7 +321,7 @@ def test_it_is_committed_before_a_declined_attempt_is_closed(
 
 def test_a_stop_leaves_it_to_the_next_recovery(another: Another, targets: Targets) -> None:
     driver = unreachable(another, targets, 99)
-    stop = driver.coordinator.context.stopping.set
+    stop = driver.context.stopping.set
 
     def write(pending: PendingCheckpoint) -> None:
         _write_some(driver, pending, ["facts"])

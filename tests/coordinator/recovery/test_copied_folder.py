@@ -42,7 +42,7 @@ class Down(OpenMemorySink):
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         if self.up:
             return super().commit(requests)
-        self.driver.coordinator.context.stopping.set()
+        self.driver.context.stopping.set()
         return [RetryLater("down") for _ in requests]
 
 
@@ -93,10 +93,8 @@ class Original:
     def commits_the_rest(self) -> bool:
         for sink in self.sinks.values():
             sink.up = True
-        self.driver.coordinator.context.stopping.clear()
-        return self.driver.coordinator.context.completer.commit_decided(
-            self.driver.coordinator.context.log.history.uncommitted()[0]
-        )
+        self.driver.context.stopping.clear()
+        return self.driver.context.completer.commit_decided(self.driver.history.uncommitted()[0])
 
 
 def a_thread(run: Callable[[], None]) -> threading.Thread:
@@ -156,9 +154,9 @@ def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_
 
     def commits_facts_only() -> None:
         original.sinks["facts"].up = True
-        original.driver.coordinator.context.stopping.clear()
-        decision = original.driver.coordinator.context.log.history.uncommitted()[0]
-        assert not original.driver.coordinator.context.completer.commit_decided(decision)
+        original.driver.context.stopping.clear()
+        decision = original.driver.history.uncommitted()[0]
+        assert not original.driver.context.completer.commit_decided(decision)
 
     sinks = {"facts": Interrupted(targets["facts"], "abort", commits_facts_only)}
     copy = Driver(tmp_path / "copy", targets, sinks={**sinks}, fan_out=fan_out)
@@ -198,15 +196,11 @@ def test_a_mark_that_the_copy_has_raised_proves_nothing_to_the_original(
         sink.subsume(decided.lineage, 1)
     for sink in original.sinks.values():
         sink.up = True
-    original.driver.coordinator.context.stopping.clear()
+    original.driver.context.stopping.clear()
     with pytest.raises(FencedError) as caught:
-        original.driver.coordinator.context.completer.commit(
-            decided, Stopwatch(original.driver.clock)
-        )
+        original.driver.context.completer.commit(decided, Stopwatch(original.driver.clock))
     assert caught.value.remedy.startswith("leave this driver stopped; find out")
-    assert original.driver.coordinator.context.log.history.uncommitted(), (
-        "it would tell what it does not know"
-    )
+    assert original.driver.history.uncommitted(), "it would tell what it does not know"
     copy.run(2)
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(30))
 

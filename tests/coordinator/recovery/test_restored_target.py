@@ -54,13 +54,13 @@ def test_a_restored_target_stops_the_job(
     driver.run(1)
     driver.run(2)
     restore_target(targets["lake"], old)
-    records = len(driver.coordinator.context.log.history.decisions)
+    records = len(driver.history.decisions)
     again = another()
     with pytest.raises(
         TargetChangedError, match=r"checkpoint 2 .* sink 'lake' .* knows up to 0 of that lineage"
     ):
         again.recover()
-    assert (again.coordinator.generation, len(again.coordinator.context.log.history.decisions)) == (
+    assert (again.coordinator.generation, len(again.history.decisions)) == (
         0,
         records,
     )
@@ -127,7 +127,7 @@ def test_what_a_sink_had_long_ago_outlives_every_fold_and_driver(
         driver.run(number, no_rows_for("facts", driver))
         if number % 3 == 0:
             driver = another().recover()
-    assert driver.coordinator.context.log.length() <= 3
+    assert driver.context.log.length() <= 3
     restore_target(targets["facts"], old)
     with pytest.raises(TargetChangedError, match=r"checkpoint 0 of lineage"):
         another().recover()
@@ -388,14 +388,14 @@ def test_they_stop_it_too_if_the_driver_died_before_the_log_said_committed(
     """Found by the simulation: the log expected nothing of that sink, and a commit that is asked
     for again finds its proof.
     """
-    append = driver.coordinator.context.log.append
+    append = driver.context.log.append
 
     def dies(record: Record) -> None:
         if isinstance(record, CommittedRecord):
             raise OSError("killed")
         append(record)
 
-    monkeypatch.setattr(driver.coordinator.context.log, "append", dies)
+    monkeypatch.setattr(driver.context.log, "append", dies)
     with pytest.raises(OSError, match="killed"):
         driver.run(0)
     with pytest.raises(
@@ -585,7 +585,7 @@ def test_a_piece_prepared_again_is_committed_again_by_the_next_driver_if_the_nex
     image = snapshot_in_commit(driver.sinks["facts"], target)
     driver.run(0)
     restore_snapshot(target, image)
-    completer = driver.coordinator.context.completer
+    completer = driver.context.completer
     with (
         mock.patch.object(completer, "abort_superseded_attempts", side_effect=KeyboardInterrupt),
         pytest.raises(KeyboardInterrupt),

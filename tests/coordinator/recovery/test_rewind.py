@@ -62,7 +62,7 @@ def test_what_is_committed_or_decided_after_it_is_taken_back(
     assert restarted.of(SinkRewound) == [
         SinkRewound("orders", name, lineage, 4, kept) for name in targets
     ]
-    history = restarted.coordinator.context.log.history
+    history = restarted.history
     assert [one.checkpoint for one in history.decisions] == [*range(kept + 1)]
     assert history.rewinding is None
     again = another(options=KEPT).recover()
@@ -75,7 +75,7 @@ def test_a_death_anywhere_is_made_good_by_the_same_restore(
 ) -> None:
     first = another(options=KEPT)
     dying(point, lambda: rewind(first, to(folder, 1)))
-    if first.coordinator.context.log.history.rewinding is not None:
+    if first.history.rewinding is not None:
         with pytest.raises(RestoreRefusedError, match="started and not finished"):
             another(options=KEPT).recover()
         with pytest.raises(RestoreRefusedError, match="started and not finished"):
@@ -130,9 +130,7 @@ def test_a_sink_that_is_still_ahead_afterwards_stops_the_start(
 def test_a_kept_checkpoint_before_decided_ones_is_rewound_to_in_its_own_folder_only(
     driver: Driver, folder: Path, tmp_path: Path
 ) -> None:
-    [named] = [
-        one for one in driver.coordinator.context.log.history.decisions if one.checkpoint == 1
-    ]
+    [named] = [one for one in driver.history.decisions if one.checkpoint == 1]
     path = folder / named.folder
     for policy, root, allowed in (
         ("refuse", folder, False),
@@ -170,11 +168,11 @@ def test_a_restore_that_another_driver_has_done_meanwhile_is_not_done_again(
     restored = another(options=KEPT)
     rewind(restored, first)
     restored.run(1, lambda pending: restored.write_rows(pending, 20))
-    records = restored.coordinator.context.log.length()
+    records = restored.context.log.length()
     with pytest.raises(FencedError, match=f"another driver has begun lineage {first.lineage.id}"):
         rewind(another(options=KEPT), second)
     restored.run(2, lambda pending: restored.write_rows(pending, 30))
-    assert restored.coordinator.context.log.length() == records + 2, "it was not overtaken"
+    assert restored.context.log.length() == records + 2, "it was not overtaken"
     last = another(options=KEPT).recover()
     last.run(3, lambda pending: last.write_rows(pending, 40))
     for target in targets.values():

@@ -50,7 +50,7 @@ class Source:
 
     @property
     def decision(self) -> Decision:
-        return self.driver.coordinator.context.log.read().decisions[0]
+        return self.driver.context.log.read().decisions[0]
 
     def read(self, **options: object) -> CompletedCheckpoint | None:
         """What the restored job does at a start."""
