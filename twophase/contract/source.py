@@ -2,19 +2,27 @@
 
 Spark reads, through a Python data source (`data_source`) or one of its own, and notes in its offset
 log how far it has read: one offset line for each source. The runtime keeps offset lines in
-checkpoints and never parses them. It calls the source, in this order:
+checkpoints and never parses them. It calls the source in this order; the steps are those of
+docs/architecture.md.
 
-    1. data_source        once per session: registers the format
-    2. check_options      once per start; fails before any write
-    3. uid, start_line, bound_to_folder    a restore: where each source of the plan continues
-    4. check_readable     a rewind, before the job is taken over: can the source read again what
-                          the sinks would lose?
-    5. first_line         each micro-batch whose start is not in Spark's log
-    6. uid_in, entries    each checkpoint: the operator state of the source
-    7. notify_committed   each checkpoint, after every sink has committed it
-    8. close              once
+A session:
 
-    notify_rewound   a rewind, between 4 and 5: rows were taken back
+    data_source                      registers the format
+
+A start:
+
+    before 1. check_options          fails before any write
+    before 3. uid, start_line, bound_to_folder
+                                     a restore: where each source of the plan continues
+              check_readable         a rewind: can it read again what the sinks would lose?
+    4. notify_rewound                a rewind: rows were taken back
+    after 8. close
+
+A checkpoint:
+
+    1. first_line                    if the start of the micro-batch is not in Spark's log
+    4. uid_in, entries               the operator state of the source
+    9. notify_committed
 
 Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
 `starting_offsets` and `skips_existing` for `twophase repair adopt-from-target`, the methods of

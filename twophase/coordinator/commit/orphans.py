@@ -1,8 +1,9 @@
-"""Closes the older attempts of one sink: none of their pieces is left, and none can arrive.
+"""Closes the older attempts of one sink, step 3c of a start: none of their pieces is left, and none
+can arrive.
 
-    1. scan, and abort the orphans            they may hold locks that the fence needs
-    2. raise the sink's fence                 no older writer can pre-commit any more
-    3. scan and abort again                   for arrivals in between; this scan is
+    A. scan, and abort the orphans            they may hold locks that the fence needs
+    B. raise the sink's fence                 no older writer can pre-commit any more
+    C. scan and abort again                   for arrivals in between; this scan is
                                               final (hazard H44)
 
 An orphan belongs to this job and sink, to an attempt below the fence, and to no decision's list of

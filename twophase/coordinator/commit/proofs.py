@@ -4,12 +4,12 @@ A target that was restored from a backup, swapped for another one, or left behin
 lacks checkpoints that the log calls committed. Each decision therefore carries, for each sink, its
 newest checkpoint with pieces, ancestors included:
 
-    1. a start checks each target for the proof of what is committed          `plan_start`
-    2. a commit requires the proof of its predecessor, in the target itself
+    A. a start checks each target for the proof of what is committed          `plan_start`
+    B. a commit requires the proof of its predecessor, in the target itself
        `CommitRequest.predecessor`
        if an adoption left several predecessors, the others just before it    `CommitLoop`
 
-Step 2 detects a target that changes under a running job: the next start would find the newer proof
+B detects a target that changes under a running job: the next start would find the newer proof
 there, and no longer notice that older rows are missing.
 """
 

@@ -1,10 +1,10 @@
 """Sinks that commit a checkpoint ahead of the others (`checkpoint.mode` at_least_once).
 
-    1. decide     as soon as one sink has acknowledged, the record SINK_DECIDED(n) has its pieces:
+    A. decide     as soon as one sink has acknowledged, the record SINK_DECIDED(n) has its pieces:
                   from here on they are committed, never aborted
-    2. commit     once, before the other sinks have acknowledged; what that leaves is repeated
+    B. commit     once, before the other sinks have acknowledged; what that leaves is repeated
                   with the commit of the whole checkpoint, or before an attempt is closed
-    3. go on      a retry of n, also by a later driver, does not ask this sink to write again, and
+    C. go on      a retry of n, also by a later driver, does not ask this sink to write again, and
                   DECIDED(n) lists its pieces, of the older attempt
 
 So each sink has each row once, and readers may see n in one sink and not in another. The last sink
@@ -66,7 +66,7 @@ class SinkDecisions:
         return [self._body(one) for one in self._log.history.ahead]
 
     def decide(self, pending: PendingCheckpoint, sink: str, pieces: Sequence[Committable]) -> None:
-        """Steps 1 and 2.
+        """Steps A and B.
 
         Args:
             pending: the attempt that waits for other sinks.

@@ -1,8 +1,8 @@
 """Commits the checkpoint of a savepoint that the job was stopped with.
 
-1. recover   like every start: fence, commit decided checkpoints, close
-2. check     the log says that every checkpoint of the savepoint is committed
-3. record    `_finished`, in the savepoint
+A. recover   step 3 of every start: fence, commit decided checkpoints, close
+B. check     the log says that every checkpoint of the savepoint is committed
+C. record    `_finished`, in the savepoint
 """
 
 from __future__ import annotations

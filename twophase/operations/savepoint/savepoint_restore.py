@@ -1,11 +1,13 @@
 """The restore of a savepoint: a new lineage that continues with its copy of Spark's folder.
 
-1. check    the whole savepoint is read and compared with its manifest, before anything is written
-2. recover  the job is taken over, and checkpoints that the savepoint holds as pending are committed
-3. lay      Spark's files are written below `spark/<lineage>`, without `metadata`
-4. begin    the record LINEAGE. A folder that was laid for a lineage that never began is deleted by
-            a start of a newer generation (operations/savepoint/abandoned_folders.py)
-5. seal     `metadata`, by `SparkFolder.prepare`
+The steps of a start, in which it happens:
+
+before 3.   the whole savepoint is read and compared with its manifest, before anything is written
+3. recover  the job is taken over, and checkpoints that the savepoint holds as pending are committed
+4. lineage  Spark's files are laid below `spark/<lineage>`, without `metadata`; then the record
+            LINEAGE. A folder that was laid for a lineage that never began is deleted by a start of
+            a newer generation (operations/savepoint/abandoned_folders.py)
+5. folder   `metadata`, by `SparkFolder.prepare`
 
 With `restore.sink_ahead=fork` the savepoint is one of another job (operations/savepoint/fork.py).
 
@@ -67,7 +69,7 @@ class SavepointRestore:
         return noted_header(self.savepoint) if self.lays else ""
 
     def lay(self, root: Path, generation: int) -> None:
-        """Step 3. If it fails, nothing of it is left.
+        """Lay Spark's files, in step 4. If it fails, nothing of it is left.
 
         Args:
             root: the job's folder.
@@ -121,7 +123,7 @@ def load_savepoint(
     options: JobOptions,
     plan: Plan,
 ) -> SavepointRestore:
-    """Step 1, for the savepoint that `restore.path` names.
+    """Read and check the savepoint that `restore.path` names, before step 3.
 
     Raises:
         ConfigError: it is not whole, of another job, or its state does not fit the job.
