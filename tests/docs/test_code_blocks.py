@@ -23,7 +23,7 @@ JOB_FILE = {"name", "source", "sinks"}
 PUBLIC = re.compile(
     r"twophase(\.sinks\.\w+|\.testing(\.\w+)+|\.functions\.keyed_state)?|(?!twophase\b).*"
 )
-"""What a page may import from: of ours, the packages that are made for users and authors."""
+"""What a page may import from: of twophase, the packages for users and authors."""
 
 
 def blocks(language: str) -> dict[str, str]:

@@ -10,7 +10,7 @@ import sqlite3
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 import pytest
 
@@ -207,7 +207,7 @@ class Mistake:
 class Suite(ArrowSinkContract, NamesPiecesContract, RewindContract):
     """All that the sink inherits."""
 
-    killed_by = RewindKillContract
+    killed_by: ClassVar[type | str] = RewindKillContract
 
 
 class OneElsewhere(SqliteHarness):

@@ -135,6 +135,7 @@ class PluginJob:
         """Take the job over if this is a new run; give the planned micro-batch its attempt.
 
         Raises:
+            DeclinedError: its offsets, or its predecessor, cannot be read.
             StopJobError: the job must not go on.
         """
         number = self._host.folder(Lineage("")).planned()
