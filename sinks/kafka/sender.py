@@ -62,13 +62,45 @@ class SendError(Exception):
         return f"topic {self.topic!r} at {options.bootstrap_servers}"
 
 
+class _Answers:
+    """What a client has told its callbacks. It does not hold the client, which ends when nobody
+    holds it: in a circle it would stay connected until Python looks for garbage.
+
+    Args:
+        each: is called with every record that the brokers have taken.
+
+    Attributes:
+        failures: of records.
+        refusal: why the brokers refuse the client; empty if they do not.
+    """
+
+    def __init__(self, each: Callable[[Message], None] | None) -> None:
+        self.failures: list[SendError] = []
+        self.refusal = ""
+        self._each = each
+
+    def delivered(self, error: KafkaError | None, message: Message) -> None:
+        """Take the fate of a record."""
+        if error is not None:
+            self.failures.append(SendError(error, message.topic()))
+        elif self._each is not None:
+            self._each(message)
+
+    def heard(self, error: KafkaError) -> None:
+        """Take an error that librdkafka itself tries to get over."""
+        # the alert of TLS 1.3 comes behind the handshake, as a failure of the connection
+        if error.code() in _REFUSED or tls_remedy(error.str()):
+            self.refusal = error.str()
+
+
 class Sender:
     """Writes records; the first failure of any is raised by one of the next calls.
 
     Args:
         options: of the sink.
         settings: more of librdkafka's.
-        each: is called with every record that the brokers have taken.
+        each: is called with every record that the brokers have taken. It does not hold the sender:
+            see `_Answers`.
 
     Raises:
         SendError: the settings are not accepted.
@@ -81,9 +113,7 @@ class Sender:
         each: Callable[[Message], None] | None = None,
     ) -> None:
         self._request_s = options.request_timeout_s
-        self._each = each
-        self._failures: list[SendError] = []
-        self._refusal = ""
+        self._answers = _Answers(each)
         self._producer: Any = None
         self._is_transaction = "transactional.id" in settings
         longest_s = options.transaction_timeout_s
@@ -97,8 +127,8 @@ class Sender:
             "compression.type": options.compression.value,
             "partitioner": "murmur2_random",  # as Java's clients, and so Spark's sink
             "delivery.report.only.error": each is None,
-            "on_delivery": self._delivered,
-            "error_cb": self._heard,
+            "on_delivery": self._answers.delivered,
+            "error_cb": self._answers.heard,
             "log_level": 2,
         }
         with self._raised():
@@ -174,8 +204,8 @@ class Sender:
 
     def check(self) -> None:
         """Raise the first failure, if there was one."""
-        if self._failures:
-            first = self._failures[0]
+        if failures := self._answers.failures:
+            first = failures[0]
             raise self._told(self._cause(first.error), first.topic)
 
     def _cause(self, error: KafkaError) -> KafkaError:
@@ -199,18 +229,13 @@ class Sender:
     def _deadline(self) -> float:
         return time.monotonic() + _PATIENCE * self._request_s
 
-    def _heard(self, error: KafkaError) -> None:
-        # the alert of TLS 1.3 comes behind the handshake, as a failure of the connection
-        if error.code() in _REFUSED or tls_remedy(error.str()):
-            self._refusal = error.str()
-
     def _told(self, error: KafkaError, topic: str | None = None) -> SendError:
         """Return a failure with what librdkafka has only told its callback."""
         failure = SendError(error, topic)
         if error.code() in _LATE and self._producer is not None:
             with suppress(KafkaException, SystemError):  # see `_served`
                 self._producer.poll(0)
-            failure.refusal = self._refusal
+            failure.refusal = self._answers.refusal
         return failure
 
     @contextmanager
@@ -219,12 +244,6 @@ class Sender:
             yield
         except KafkaException as error:
             raise self._told(error.args[0]) from error
-
-    def _delivered(self, error: KafkaError | None, message: Message) -> None:
-        if error is not None:
-            self._failures.append(SendError(error, message.topic()))
-        elif self._each is not None:
-            self._each(message)
 
     def _served(self, call: Callable[[float], int], patience_s: float) -> int:
         """Call what serves the answers of the brokers, and look at them.

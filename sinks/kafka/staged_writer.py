@@ -59,8 +59,7 @@ class StagedWriter(TaskWriter):
         self._partition = subtask.index % staging.partitions
         self._limits = limits
         self._chunk = Chunk(0, [])
-        self._offsets: list[int] = []
-        self._announced_at = -1
+        self._taken = _Taken(staging.name)
 
     def write(self, batch: pa.RecordBatch) -> None:
         """See `SinkWriter.write`."""
@@ -87,7 +86,7 @@ class StagedWriter(TaskWriter):
             return None
         failpoint("C04")
         self.flush()
-        staging, offsets = self._staging, self._offsets
+        staging, offsets = self._staging, self._taken.offsets
         place = Place(
             staging.name,
             staging.id,
@@ -99,7 +98,7 @@ class StagedWriter(TaskWriter):
         piece = self._piece(place.handle())
         with self._declining():
             self._announce(encoded(piece))
-        if error := self._closed(self._announced_at):
+        if error := self._closed(self._taken.announced_at):
             self._withdraw()
             raise error
         failpoint("C05")
@@ -114,7 +113,7 @@ class StagedWriter(TaskWriter):
 
     def _begin(self) -> Sender:
         settings = {"enable.idempotence": True, "message.max.bytes": MOST_BYTES}
-        self._sender = Sender(self._options, settings, self._delivered)
+        self._sender = Sender(self._options, settings, self._taken)
         return self._sender
 
     def _send_chunk(self, sender: Sender) -> None:
@@ -139,13 +138,30 @@ class StagedWriter(TaskWriter):
 
     @property
     def _is_announced(self) -> bool:
-        return self._announced_at >= 0
+        return self._taken.announced_at >= 0
 
-    def _delivered(self, message: Message) -> None:
+
+class _Taken:
+    """What the brokers have taken; called with each record. Does not hold the writer (`Sender`).
+
+    Args:
+        staging: the name of the staging topic.
+
+    Attributes:
+        offsets: of chunks, in the staging topic.
+        announced_at: the offset of the announcement in the ledger; -1 before it.
+    """
+
+    def __init__(self, staging: str) -> None:
+        self.offsets: list[int] = []
+        self.announced_at = -1
+        self._staging = staging
+
+    def __call__(self, message: Message) -> None:
         offset = message.offset()
         if offset is None:
             raise ValueError("a record that the brokers have taken has an offset")
-        if message.topic() == self._staging.name:
-            self._offsets.append(offset)
+        if message.topic() == self._staging:
+            self.offsets.append(offset)
         else:
-            self._announced_at = offset
+            self.announced_at = offset

@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import gc
+from collections.abc import Iterator
+from pathlib import Path
+
 import pytest
 
 from twophase.sinks.kafka.options import KafkaSinkOptions
@@ -22,3 +26,25 @@ def test_every_transaction_timeout_goes_with_every_request_timeout(
     options = KafkaSinkOptions.parse(given)
     timeout_ms = int(1000 * options.transaction_timeout_s)
     Sender(options, {"transactional.id": "one", "transaction.timeout.ms": timeout_ms}).drop()
+
+
+@pytest.fixture
+def no_garbage_collection() -> Iterator[None]:
+    gc.disable()
+    yield
+    gc.enable()
+
+
+@pytest.mark.usefixtures("no_garbage_collection")
+def test_a_client_ends_with_the_last_who_holds_its_sender() -> None:
+    options = KafkaSinkOptions.parse({"kafka.bootstrap.servers": "127.0.0.1:1", "topic": "orders"})
+    before = threads_of_librdkafka()
+    sender = Sender(options, {})
+    assert threads_of_librdkafka() > before
+    del sender
+    assert threads_of_librdkafka() == before
+
+
+def threads_of_librdkafka() -> int:
+    names = (task.read_text() for task in Path("/proc/self/task").glob("*/comm"))
+    return sum(name.startswith("rdk:") for name in names)
