@@ -363,7 +363,7 @@ class TestOfAJob:
         context = world._driver("job", {}).coordinator.context
         begun_in = JobLog(LocalStorage(world.root / "again"), JOB)
         with pytest.raises(RestoreRefusedError, match="cannot be given up") as caught:
-            RewindRepair(context, begun_in).plan()
+            RewindRepair(context, world.declared, begun_in).plan()
         assert "start with the same restore.path and `restore.sink_ahead=rewind`" in (
             caught.value.remedy
         )

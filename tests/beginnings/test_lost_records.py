@@ -321,7 +321,7 @@ def test_what_the_refusals_say_leads_on(
     monkeypatch.setattr(operator_states, "source_of", lambda _: source)
     with refused(world.root):
         world.drive(6, **restoring(path, "rewind"), **PROVE)
-    repair = RewindRepair(world.context("job"))
+    repair = RewindRepair(world.context("job"), world.declared)
     repair.abandon(repair.plan(), NOTE)
     world.drive(6)
     assert world.ids() == [[*ids, *range(5 * STEP, 6 * STEP)] for ids in left]

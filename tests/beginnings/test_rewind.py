@@ -192,7 +192,7 @@ class Refuses(OpenFolderSink):
 
 def give_up(world: BeginningWorld, folder: str) -> AbandonPlan:
     """Do what the error of a begun rewind names to give it up; return what was shown."""
-    repairing = RewindRepair(world.context(folder))
+    repairing = RewindRepair(world.context(folder), world.declared)
     plan = repairing.plan()
     repairing.abandon(plan, NOTE)
     return plan

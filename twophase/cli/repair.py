@@ -246,9 +246,10 @@ def abandon_rewind(
       twophase repair abandon-rewind orders.yaml
     """
     _require_reason(reason, yes=yes)
-    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (_, context):
+    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
         elsewhere = _log_of(begun_in, context.job) if begun_in else None
-        repairing = RewindRepair(context, elsewhere)
+        declared = make_sinks(job, Mistakes(job_file.name))
+        repairing = RewindRepair(context, declared, elsewhere)
         plan = repairing.plan()
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)

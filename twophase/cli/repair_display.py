@@ -123,8 +123,7 @@ def rewrite_lines(plan: RewritePlan, context: JobContext) -> Iterable[Table | st
     loss = plan.loss
     yield from _lost_pieces(loss, context.job)
     what = f"{count(loss.rows, 'row')} in {count(len(loss.lost), 'piece')}"
-    target = context.sinks[loss.sink].target()
-    yield f"To be written again: {what}, to {target}, from these records:"
+    yield f"To be written again: {what}, to {loss.target}, from these records:"
     yield from (f"- {records}" for records in plan.ranges)
 
 
@@ -157,13 +156,14 @@ def release_lines(plan: ReleasePlan, job: str) -> Iterable[str]:
 
 def loss_lines(plan: LossPlan, context: JobContext) -> Iterable[Table | str]:
     """Yield what accepting a loss would give up."""
-    target = context.sinks[plan.sink].target()
     yield from _lost_pieces(plan, context.job)
     rows = f"{count(plan.rows, 'row')} in {count(len(plan.lost), 'piece')}"
     if plan.gap:
         newest = f"; the newest has {rows}" if plan.lost else ""
         rows = f"all rows of these checkpoints{newest}"
-    yield f"To be given up: {rows}, which {target} will lack for good. Other sinks keep theirs."
+    yield (
+        f"To be given up: {rows}, which {plan.target} will lack for good. Other sinks keep theirs."
+    )
     yield "They come from the records between"
     yield from offset_lines(plan.start)
     yield "and"

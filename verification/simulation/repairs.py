@@ -67,7 +67,7 @@ def _adopt(running: Running) -> None:
 def _abandon(running: Running) -> None:
     begun_in, sinks = running.command.begun_in, running.open()
     elsewhere = JobLog(LocalStorage(begun_in), JOB) if begun_in else None
-    repair = RewindRepair(running.context(sinks), elsewhere)
+    repair = RewindRepair(running.context(sinks), watched_sinks(running.world), elsewhere)
     plan = repair.plan()
     repair.abandon(plan, _note(running))
     _close(sinks)

@@ -4,8 +4,10 @@ have, writes nothing twice, and the operator sees what is missing.
 
 from __future__ import annotations
 
+import json
 import re
 import shutil
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -13,9 +15,11 @@ from typing import Any
 import pytest
 
 from harness.beginning_world import BeginningWorld
+from harness.folder_sink import FolderTarget
 from harness.memory_driver import JOB, NOTE, Driver, completed_of, dying, nothing, visible
 from harness.memory_driver import restoring as restoring_of
 from harness.savepoint_world import killed, older, restoring
+from twophase.contract.sink import ArrowSink
 from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
@@ -27,9 +31,11 @@ from twophase.errors import (
 from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.adopt import AdoptionRepair
+from twophase.operations.savepoint.fork import open_as
 from twophase.options.job_options import SinkAhead
+from twophase.sinks.file.sink import FileSink
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import AbandonedRewind, FenceRecord
+from twophase.state.journal.entries import AbandonedRewind, AcceptedLoss, FenceRecord
 from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget
 
@@ -54,7 +60,7 @@ def begun(world: BeginningWorld, point: str = "S12") -> Path:
 
 def give_up(world: BeginningWorld, folder: str = "job", begun_in: str | None = None) -> AbandonPlan:
     elsewhere = JobLog(LocalStorage(world.root / begun_in), JOB) if begun_in else None
-    repairing = RewindRepair(world.context(folder), elsewhere)
+    repairing = RewindRepair(world.context(folder), world.declared, elsewhere)
     plan = repairing.plan()
     repairing.abandon(plan, NOTE)
     return plan
@@ -154,7 +160,7 @@ def test_a_rewind_into_the_lineage_before_is_given_up(world: BeginningWorld) -> 
 def test_a_driver_that_is_still_rewinding_takes_back_no_more(world: BeginningWorld) -> None:
     """The repair raises the fence of each sink before it looks."""
     begun(world, "S11")
-    repairing = RewindRepair(world.context())
+    repairing = RewindRepair(world.context(), world.declared)
     plan = repairing.plan()
     assert not plan.losses
     generation = world.history().generation
@@ -164,7 +170,7 @@ def test_a_driver_that_is_still_rewinding_takes_back_no_more(world: BeginningWor
 
 def test_nothing_is_given_up_after_a_driver_has_taken_over(world: BeginningWorld) -> None:
     path = begun(world)
-    repairing = RewindRepair(world.context())
+    repairing = RewindRepair(world.context(), world.declared)
     plan = repairing.plan()
     world.drive(5, **restoring(path, "rewind"))
     with pytest.raises(FencedError):
@@ -340,7 +346,7 @@ def test_where_the_folder_that_the_job_ran_in_is_gone_the_targets_are_adopted_fr
     dying("S12", lambda: new.coordinator.recover(None, rewind))
     shutil.rmtree(folder)
     with pytest.raises(StopJobError, match="nothing in it to go on from") as caught:
-        RewindRepair(Driver(new.folder, targets).coordinator.context).plan()
+        RewindRepair(Driver(new.folder, targets).coordinator.context, {}).plan()
     assert "move the folder `log` out of this one, then: twophase repair adopt-from-target" in (
         caught.value.remedy
     )
@@ -354,22 +360,79 @@ def test_where_the_folder_that_the_job_ran_in_is_gone_the_targets_are_adopted_fr
     assert visible(targets["lake"]) == [*range(30)]
 
 
-def test_a_rewind_of_rows_under_another_name_is_finished_and_not_given_up(
-    world: BeginningWorld,
-) -> None:
-    """The sink was renamed after the savepoint, so rows under either name are taken back."""
-    renames: dict[str, Any] = {"restore.allow_non_restored_state": True}
+RENAMED: dict[str, Any] = {"restore.allow_non_restored_state": True}
+
+
+def begun_after_a_rename(world: BeginningWorld, point: str) -> Path:
+    """The same, and `lake` was named `pond` after checkpoint 2; both of its names are rewound."""
     world.drive(2)
     path = world.make()
     world.drive(3)
     world.rename("lake", "pond")
-    world.drive(5, **renames)
-    assert killed("S11", lambda: world.drive(6, **restoring(path, "rewind"), **renames))
-    with pytest.raises(StopJobError, match="rows that sink 'lake' of job 'orders'") as caught:
-        give_up(world)
-    assert "finish the rewind: start with the same restore.path" in caught.value.remedy
-    world.drive(6, **restoring(path, "rewind"), **renames)
-    world.is_exact("job", 6)
+    world.drive(5, **RENAMED)
+    assert killed(point, lambda: world.drive(6, **restoring(path, "rewind"), **RENAMED))
+    return path
+
+
+@pytest.mark.parametrize(
+    ("point", "gone"),
+    [
+        ("S11", {}),
+        ("S12", {"facts": 4}),
+        ("S12@2", {"facts": 4, "pond": 4}),
+        ("S12@3", {"facts": 4, "pond": 4, "lake": 2}),
+        ("S13", {"facts": 4, "pond": 4, "lake": 2}),
+    ],
+)
+def test_a_rewind_of_rows_under_another_name_is_given_up_and_their_loss_is_recorded(
+    world: BeginningWorld, point: str, gone: dict[str, int]
+) -> None:
+    """The sink was renamed after the savepoint, so rows under either name are taken back."""
+    path = begun_after_a_rename(world, point)
+    left = world.ids()
+    plan = give_up(world)
+    assert {one.sink: one.number for one in plan.losses} == gone
+    assert {*plan.whole} == {"facts", "pond", "lake"} - gone.keys()
+    recorded = [one for one in world.history().repairs if isinstance(one, AcceptedLoss)]
+    assert {one.sink: one.checkpoint for one in recorded} == gone
+    world.drive(6, **RENAMED)
+    assert world.ids() == [[*ids, *range(50, 60)] for ids in left]
+    world.drive(7, **restoring(path, "rewind"), **RENAMED)
+    world.is_exact("job", 7)
+
+
+def test_a_driver_that_still_rewinds_under_another_name_takes_back_no_more(
+    world: BeginningWorld,
+) -> None:
+    begun_after_a_rename(world, "S11")
+    give_up(world)
+    target = FolderTarget(world.target("pond"))
+    generation = world.history().generation
+    assert [target.fence(JOB, name).generation for name in ("pond", "lake")] == [generation] * 2
+
+
+class FilesOfASink(BeginningWorld):
+    """Its sinks are folders of files, two for each checkpoint."""
+
+    def sink(self, name: str) -> ArrowSink:
+        return FileSink(path=str(self.target(name)), format="json")
+
+    def numbers(self, name: str) -> list[int]:
+        paths = self.target(name).glob("*.json")
+        return [json.loads(line)["id"] for path in paths for line in path.read_text().splitlines()]
+
+
+def test_half_a_rewind_under_another_name_is_settled(tmp_path: Path) -> None:
+    """Of `lake` it has moved one of two files aside, which comes back: nothing of it is lost."""
+    world = FilesOfASink(tmp_path)
+    begun_after_a_rename(world, "F07@9")
+    assert [len(world.numbers(name)) for name in world.sinks] == [20, 25]
+    with closing(open_as(world.declared, "pond", JOB, "lake")) as lake:
+        assert lake.history().half_rewound
+    plan = give_up(world)
+    assert {one.sink for one in plan.losses} == {"facts", "pond"}
+    world.drive(6, **RENAMED)
+    assert world.ids() == [[*range(20), *range(50, 60)], [*range(30), *range(50, 60)]]
 
 
 @pytest.mark.parametrize("point", ["S11", "S12", "S12@2", "S06"])

@@ -274,7 +274,7 @@ def test_a_rewind_that_has_begun_is_given_up_before_the_folder_is_adopted(
     assert "twophase repair abandon-rewind JOB.yaml. Then run this command again" in (
         caught.value.remedy
     )
-    giving_up = RewindRepair(another().coordinator.context)
+    giving_up = RewindRepair(another().coordinator.context, {})
     giving_up.abandon(giving_up.plan(), NOTE)
     adopt(folder, targets)
     last = another().recover()

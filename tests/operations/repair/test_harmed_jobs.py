@@ -239,7 +239,7 @@ class HarmedJob(BeginningWorld):
             yield "mv log log.damaged", lambda: log.rename(log.with_name(f"log.{len(self.story)}"))
 
     def _abandon(self) -> None:
-        repair = RewindRepair(self.context(self._folder))
+        repair = RewindRepair(self.context(self._folder), self.declared)
         repair.abandon(repair.plan(), NOTE)
         self.given_up = True
 

@@ -94,7 +94,7 @@ class World:
         repair.adopt(repair.plan(), NOTE)
 
     def _abandon(self) -> None:
-        repair = RewindRepair(Driver(self.folder, self.targets).coordinator.context)
+        repair = RewindRepair(Driver(self.folder, self.targets).coordinator.context, {})
         repair.abandon(repair.plan(), NOTE)
 
 

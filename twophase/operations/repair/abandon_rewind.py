@@ -6,7 +6,8 @@ others stay.
 
     1. take over   append a fence to the log, like every driver, and raise it in each sink: no
                    driver that is still rewinding takes back more
-    2. settle      each sink whose rewind is not one transaction: rows and proofs agree again
+    2. settle      each sink whose rewind is not one transaction: rows and proofs agree again; also
+                   under another name of the sink, if its target has rows by that
     3. show        the plan: what each sink has, and lacks; the operator confirms
     4. record      REPAIRED, one record in the log: this is the repair. It ends the rewind, and
                    accepts the loss of what was taken back, as `accept-loss` does for a target
@@ -22,15 +23,15 @@ logs are taken over; the record goes to the log that goes on.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from contextlib import ExitStack
 from dataclasses import dataclass, replace
 
-from twophase.contract.sink import CanRewind, OpenSink, RewindsInSteps, SinkHistory
+from twophase.contract.sink import CanRewind, OpenSink, RewindsInSteps, Sink, SinkHistory
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.recovery.plan import (
     FolderBehind,
     GoOn,
-    Observed,
     RewindUnfinished,
     TargetLacks,
     ahead_under_other_names,
@@ -41,6 +42,7 @@ from twophase.errors import CheckpointMissingError, RestoreRefusedError, StopJob
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.operations.repair.accept_loss import LossPlan, loss_of_gap
+from twophase.operations.savepoint.fork import open_as
 from twophase.state.journal.entries import AbandonedRewind, Note, Rewinding
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
@@ -52,8 +54,8 @@ class AbandonPlan:
 
     Attributes:
         rewinding: the rewind.
-        whole: the sinks that still have everything, with why one cannot take it back; empty if it
-            could.
+        whole: the sinks that still have everything, by their names in the target, with why one
+            cannot take it back; empty if it could.
         losses: what was taken back of the others; at most one a sink, except after an adoption.
         again: see `AbandonedRewind`.
     """
@@ -69,11 +71,16 @@ class RewindRepair:
 
     Args:
         context: the job's.
+        declared: its sinks, not open: one is opened once more by each other name under which its
+            target has rows of the job.
         elsewhere: the log of the folder in which the rewind has begun, if that is another one.
     """
 
-    def __init__(self, context: JobContext, elsewhere: JobLog | None = None) -> None:
+    def __init__(
+        self, context: JobContext, declared: Mapping[str, Sink], elsewhere: JobLog | None = None
+    ) -> None:
         self._context = context
+        self._declared = declared
         self._elsewhere = elsewhere
 
     def plan(self) -> AbandonPlan:
@@ -95,18 +102,20 @@ class RewindRepair:
         taken = 0
         if self._elsewhere is not None:  # a driver there may have raised a fence of a sink since
             taken = take_over(self._elsewhere, remembered, lambda _: check(context.history))
-        self._check_names(planner.observe(context.log.read(), remembered, GoOn()))
-        attempt = Attempt(take_over(context.log, remembered, check, above=taken), 0)
-        failpoint("R01")
-        begun = self._begun(context.history)
-        for sink in context.sinks.values():
-            sink.fence(attempt)
-            if isinstance(sink, RewindsInSteps):
-                sink.settle_rewind(begun.keep, attempt)
-            failpoint("R06")
-        remembered = planner.histories()
-        check(context.history)
-        return self._plan(begun, remembered)
+        with ExitStack() as stack:
+            others = self._others(stack, planner, remembered)
+            remembered.update(_histories(others))
+            attempt = Attempt(take_over(context.log, remembered, check, above=taken), 0)
+            failpoint("R01")
+            begun, sinks = self._begun(context.history), {**context.sinks, **others}
+            for sink in sinks.values():
+                sink.fence(attempt)
+                if isinstance(sink, RewindsInSteps):
+                    sink.settle_rewind(begun.keep, attempt)
+                failpoint("R06")
+            remembered = {**planner.histories(), **_histories(others)}
+            check(context.history)
+            return self._plan(begun, sinks, remembered)
 
     def abandon(self, plan: AbandonPlan, note: Note) -> None:
         """Step 4.
@@ -121,21 +130,39 @@ class RewindRepair:
         self._context.log.append(AbandonedRewind(note, begun, losses, tuple(plan.again)))
         failpoint("R03")
 
-    def _check_names(self, observed: Observed) -> None:
-        """Check that no target has rows under another name which the rewind takes back.
+    def _others(
+        self, stack: ExitStack, planner: StartPlanner, remembered: Mapping[str, SinkHistory]
+    ) -> dict[str, OpenSink]:
+        """Open each sink by the other names under which the rewind takes rows back, or has.
 
-        Raises:
-            StopJobError: one has: a part of them may be gone, and this repair does not ask for it.
+        Args:
+            stack: closes them.
+            planner: of the job.
+            remembered: the history of each sink of the job.
+
+        Returns:
+            The open sinks by that name, or by the sink, the job and the name if it is another job's
+            or not the only one so named.
         """
-        keep = self._begun(observed.history).keep
-        for sink, (job, other), _, _ in ahead_under_other_names(observed, keep):
-            raise StopJobError(
-                f"Job {self._context.job!r}: the target of sink {sink!r} has rows that sink "
-                f"{other!r} of job {job!r} has committed, and the rewind takes them back "
-                "as well. Nothing was given up.",
-                remedy="finish the rewind: start with the same restore.path and "
-                "`restore.sink_ahead=rewind`; what stands in its way is named then.",
-            )
+        job, history = self._context.job, self._context.log.read()
+        observed = planner.observe(history, remembered, GoOn())
+        keep, sinks = self._begun(history).keep, observed.sinks
+        found = [(sink, name) for sink, name, _, _ in ahead_under_other_names(observed, keep)]
+        # where all of them are gone already, the log knows the name
+        left = [one for one in history.committed_proofs() if one.sink not in sinks]
+        found += [
+            (sink, (job, proof.sink))
+            for proof in left
+            for sink, one in sinks.items()
+            if one.target == proof.target
+        ]
+        opened: dict[str, OpenSink] = {}
+        for sink, (of, name) in dict.fromkeys(found):
+            is_unique = of == job and name not in {*sinks, *opened}
+            other = open_as(self._declared, sink, of, name)
+            stack.callback(other.close)
+            opened[name if is_unique else f"{sink}/{of}/{name}"] = other
+        return opened
 
     def _behind(self, why: FolderBehind) -> CheckpointMissingError:
         """Return the error for a log that does not know what is taken back."""
@@ -182,7 +209,12 @@ class RewindRepair:
         newest = max(history.generation, log.history.generation if log else 0)
         return replace(history, generation=newest, rewinding=begun)
 
-    def _plan(self, begun: Rewinding, remembered: Mapping[str, SinkHistory]) -> AbandonPlan:
+    def _plan(
+        self,
+        begun: Rewinding,
+        sinks: Mapping[str, OpenSink],
+        remembered: Mapping[str, SinkHistory],
+    ) -> AbandonPlan:
         context = self._context
         lacked = [
             proof
@@ -199,14 +231,14 @@ class RewindRepair:
         rewound = {*(proof.sink for proof in lacked), *again}
         return AbandonPlan(
             begun,
-            {
-                name: _refusal(sink, begun)
-                for name, sink in context.sinks.items()
-                if name not in rewound
-            },
-            [loss_of_gap(context, proof, evidence) for proof in lacked],
+            {name: _refusal(sink, begun) for name, sink in sinks.items() if name not in rewound},
+            [loss_of_gap(context, proof, sinks[proof.sink], evidence) for proof in lacked],
             again,
         )
+
+
+def _histories(sinks: Mapping[str, OpenSink]) -> dict[str, SinkHistory]:
+    return {name: sink.history() for name, sink in sinks.items()}
 
 
 def _refusal(sink: OpenSink, begun: Rewinding) -> str:

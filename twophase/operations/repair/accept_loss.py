@@ -22,7 +22,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from twophase.contract.committable import Committable
-from twophase.contract.sink import Sink, SinkHistory
+from twophase.contract.sink import OpenSink, Sink, SinkHistory
 from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows, may_be_the_same
@@ -50,6 +50,7 @@ class LossPlan:
         lineage: the lineage of the checkpoint.
         number: the number of the checkpoint.
         sink: the sink's name.
+        target: of the sink, now.
         lost: the pieces that the target proved lost, each with the evidence.
         kept: the pieces that are not lost; all of them are committed.
         start: the offset lines where the loss begins; empty if not known.
@@ -64,6 +65,7 @@ class LossPlan:
     lineage: str
     number: int
     sink: str
+    target: str
     lost: Sequence[tuple[Committable, str]]
     kept: Sequence[Committable]
     start: tuple[str | None, ...]
@@ -144,7 +146,8 @@ class LossRepair:
         take_over(context.log, remembered, check)
         failpoint("R01")
         if (gap := self._gap(checkpoint, sink, remembered[sink])) is not None:
-            return loss_of_gap(context, gap, "the target was restored from a backup")
+            evidence = "the target was restored from a backup"
+            return loss_of_gap(context, gap, context.sinks[sink], evidence)
         body = self._decided(checkpoint, sink)
         return self._plan_of_pieces(body, sink, context.commit_loop)
 
@@ -200,6 +203,7 @@ class LossRepair:
             body.lineage,
             checkpoint,
             sink,
+            context.sinks[sink].target(),
             lost,
             kept,
             body.offsets.start,
@@ -284,17 +288,17 @@ class LossRepair:
         return found
 
 
-def loss_of_gap(context: JobContext, gap: Proof, evidence: str) -> LossPlan:
+def loss_of_gap(context: JobContext, gap: Proof, sink: OpenSink, evidence: str) -> LossPlan:
     """Return the loss of everything that a target lacks.
 
     Args:
         context: the job.
         gap: the proof that the target must have and lacks.
+        sink: the sink of that name, open.
         evidence: how that is known.
     """
-    remembered = context.sinks[gap.sink].history()
+    remembered, target = sink.history(), sink.target()
     lacks, before = context.proofs.missing(gap, remembered)
-    target = context.sinks[gap.sink].target()
     what = f"{target}: {evidence}. {context.proofs.gap(gap, remembered)}"
     body = context.proofs.body_of(gap)
     last = context.proofs.body_of(before[0]) if len(before) == 1 else None
@@ -302,5 +306,5 @@ def loss_of_gap(context: JobContext, gap: Proof, evidence: str) -> LossPlan:
     lost = [(piece, evidence) for piece in body.committables.get(gap.sink, ())] if body else []
     end = body.offsets.end if body else ()
     return LossPlan(
-        gap.lineage, gap.checkpoint, gap.sink, lost, (), since, end, before, lacks, what
+        gap.lineage, gap.checkpoint, gap.sink, target, lost, (), since, end, before, lacks, what
     )
