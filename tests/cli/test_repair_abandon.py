@@ -5,6 +5,7 @@ Spark.
 from __future__ import annotations
 
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -15,6 +16,7 @@ from harness.memory_driver import JOB
 from harness.savepoint_world import World, killed, older, restoring
 from twophase.cli.main import main
 from twophase.contract.sink import ArrowSink
+from twophase.errors import CheckpointMissingError
 from twophase.sinks.file.sink import FileSink
 
 REASON = ("--yes", "--reason", "OPTIMIZE ran in between")
@@ -108,6 +110,20 @@ def test_the_folder_in_which_it_has_begun_can_be_another_one(world: FileWorld) -
     assert code == 0, output
     world.drive(5)
     assert world.ids() == [[*range(20), *range(40, 50)], [*range(50)]]
+
+
+def test_where_the_newest_folder_is_gone_the_next_step_is_named(world: FileWorld) -> None:
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    shutil.rmtree(world.root / "job")
+    code, output = world.give_up(*REASON, folder="again")
+    assert (code, "with --newest-folder-gone" in output) == (3, True)
+    code, output = world.give_up(*REASON, "--newest-folder-gone", folder="again")
+    assert code == 0, output
+    assert "facts has nothing newer; what it had is not known" in output
+    assert "the next start names the command that adopts it" in output
+    with pytest.raises(CheckpointMissingError, match="adopt-from-target"):
+        world.drive(5, "again")
 
 
 def test_a_folder_that_is_not_there_is_named_and_not_made(world: FileWorld) -> None:

@@ -225,10 +225,16 @@ def adopt_from_target(
     metavar="FOLDER",
     help="The checkpointLocation in which the rewind has begun, if it is not the job's own.",
 )
+@click.option(
+    "--newest-folder-gone",
+    is_flag=True,
+    help="The job's newest folder is gone for good: give the rewind up for an older one.",
+)
 @_repair_options
 def abandon_rewind(
     job_file: Path,
     begun_in: str | None,
+    newest_folder_gone: bool,
     checkpoint_location: str | None,
     reason: str | None,
     yes: bool,
@@ -249,7 +255,7 @@ def abandon_rewind(
     with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
         elsewhere = _log_of(begun_in, context.job) if begun_in else None
         declared = make_sinks(job, Mistakes(job_file.name))
-        repairing = RewindRepair(context, declared, elsewhere)
+        repairing = RewindRepair(context, declared, elsewhere, newest_is_gone=newest_folder_gone)
         plan = repairing.plan()
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)

@@ -139,10 +139,17 @@ def abandon_lines(plan: AbandonPlan, context: JobContext) -> Iterable[Table | st
         table.add_row(loss.sink, Text(f"rewound, has {found or 'nothing'}", style="red"))
     for name in plan.again:
         table.add_row(name, "rewound, writes the checkpoint that is not decided yet again")
+    for name in plan.unknown:
+        table.add_row(name, Text("has nothing newer; what it had is not known", style="red"))
     yield table
     for loss in plan.losses:
         yield from loss_lines(loss, context)
-    if not plan.losses:
+    if plan.is_behind:
+        yield (
+            "This folder does not know all that the sinks have: the next start names the command "
+            "that adopts it. Do not start the job in a newer folder that is found later."
+        )
+    elif not plan.losses:
         yield "No rows of decided checkpoints are gone."
 
 

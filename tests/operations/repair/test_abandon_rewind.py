@@ -16,7 +16,17 @@ import pytest
 
 from harness.beginning_world import BeginningWorld
 from harness.folder_sink import FolderTarget
-from harness.memory_driver import JOB, NOTE, Driver, completed_of, dying, nothing, visible
+from harness.memory_driver import (
+    JOB,
+    NOTE,
+    Driver,
+    completed_of,
+    dying,
+    frozen,
+    nothing,
+    offsets,
+    visible,
+)
 from harness.memory_driver import restoring as restoring_of
 from harness.savepoint_world import killed, older, restoring
 from twophase.contract.sink import ArrowSink
@@ -58,9 +68,11 @@ def begun(world: BeginningWorld, point: str = "S12") -> Path:
     return path
 
 
-def give_up(world: BeginningWorld, folder: str = "job", begun_in: str | None = None) -> AbandonPlan:
+def give_up(
+    world: BeginningWorld, folder: str = "job", begun_in: str | None = None, *, gone: bool = False
+) -> AbandonPlan:
     elsewhere = JobLog(LocalStorage(world.root / begun_in), JOB) if begun_in else None
-    repairing = RewindRepair(world.context(folder), world.declared, elsewhere)
+    repairing = RewindRepair(world.context(folder), world.declared, elsewhere, newest_is_gone=gone)
     plan = repairing.plan()
     repairing.abandon(plan, NOTE)
     return plan
@@ -296,24 +308,106 @@ def test_a_sink_that_is_ahead_of_both_folders_is_not_gone_on_from(world: Beginni
 
 @pytest.mark.parametrize("begun_in", ["job", "again"])
 @pytest.mark.parametrize("point", ["S11", "S12"])
-def test_a_folder_that_does_not_know_what_is_taken_back_names_the_way_that_is_left(
+def test_a_folder_that_does_not_know_what_is_taken_back_gives_nothing_up_unasked(
     world: BeginningWorld, point: str, begun_in: str
 ) -> None:
-    """It is an older copy. An adoption is refused as well, while the rewind is unfinished."""
+    """It is an older copy; the newest folder may be there. The rewind can still be finished."""
+    path = begun_over_a_copy(world, point, begun_in)
+    left = world.ids()
+    with pytest.raises(CheckpointMissingError, match=r"checkpoint 3 .* does not know") as caught:
+        give_up(world, begun_in=begun_in if begun_in != "job" else None)
+    assert f"finish the rewind: start with `restore.path={path}`" in caught.value.remedy
+    assert "run this command with --newest-folder-gone" in caught.value.remedy
+    assert world.ids() == left
+    world.drive(5, begun_in, **restoring(path, "rewind"))
+    world.is_exact(begun_in, 5)
+
+
+def begun_over_a_copy(world: BeginningWorld, point: str, begun_in: str = "job") -> Path:
+    """Rewind to checkpoint 1 of 3, over a copy of the folder that knows only that, and die."""
     world.drive(2)
     path = world.make()
     world.copy("job", "backup")
     world.drive(4)
     world.copy("backup", "job")
     assert killed(point, lambda: world.drive(5, begun_in, **restoring(path, "rewind")))
+    return path
+
+
+@pytest.mark.parametrize("begun_in", ["job", "again"])
+@pytest.mark.parametrize(("point", "unknown"), [("S11", []), ("S12", ["facts"])])
+def test_where_the_newest_folder_is_gone_the_rewind_is_given_up_for_an_older_one(
+    world: BeginningWorld, point: str, unknown: list[str], begun_in: str
+) -> None:
+    """And the savepoint is gone as well. The next start asks for what the targets have."""
+    shutil.rmtree(begun_over_a_copy(world, point, begun_in))
     left = world.ids()
-    with pytest.raises(CheckpointMissingError, match=r"checkpoint 3 .* does not know") as caught:
-        give_up(world, begun_in=begun_in if begun_in != "job" else None)
-    assert f"finish the rewind: start with `restore.path={path}`" in caught.value.remedy
-    assert "adopt" not in caught.value.remedy
+    plan = give_up(world, begun_in=begun_in if begun_in != "job" else None, gone=True)
+    assert (plan.unknown, plan.is_behind, plan.losses) == (unknown, True, [])
     assert world.ids() == left
-    world.drive(5, begun_in, **restoring(path, "rewind"))
-    world.is_exact(begun_in, 5)
+    with pytest.raises(CheckpointMissingError, match="adopt-from-target"):
+        world.drive(5)
+    adoption = AdoptionRepair(world.context(), nothing).plan()
+    assert [adoption.has_newest(name) for name in world.sinks] == [not unknown, True]
+
+
+@pytest.mark.parametrize("begun_in", ["job", "again"])
+def test_an_older_folder_that_knows_all_that_is_left_goes_on_by_itself(
+    world: BeginningWorld, begun_in: str
+) -> None:
+    """The rewind has taken back all that the folder does not know."""
+    begun_over_a_copy(world, "S13", begun_in)
+    plan = give_up(world, begun_in=begun_in if begun_in != "job" else None)
+    assert (plan.unknown, plan.is_behind, plan.losses) == ([], False, [])
+    world.drive(3)
+    world.is_exact("job", 3)
+
+
+def test_half_a_rewind_is_settled_where_the_newest_folder_is_gone(tmp_path: Path) -> None:
+    """It has begun in a folder of its own, and the one that the job ran in is gone: an adoption
+    alone would not bring the files back that are moved aside.
+    """
+    world = FilesOfASink(tmp_path)
+    path = older(world)
+    assert killed("F07", lambda: world.drive(5, "again", **restoring(path, "rewind")))
+    shutil.rmtree(world.root / "job")
+    with pytest.raises(StopJobError, match="nothing in it to go on from") as caught:
+        give_up(world, "again")
+    assert "run this command with --newest-folder-gone; then: twophase repair" in (
+        caught.value.remedy
+    )
+    give_up(world, "again", gone=True)
+    assert world.ids() == [[*range(40)]] * 2
+    plan = AdoptionRepair(world.context("again"), nothing).plan()
+    assert [*plan.ancestors.values()] == [3]
+
+
+@pytest.mark.parametrize("begun_in", ["job", "again"])
+def test_after_that_the_targets_are_adopted_from_and_the_job_goes_on(
+    driver: Driver, targets: dict[str, MemoryTarget], folder: Path, begun_in: str
+) -> None:
+    """The rewind has reached `facts` only, and nothing of what is left is written twice."""
+    driver.run(0)
+    kept = restoring_of(completed_of(folder, 0), committed=True)
+    shutil.copytree(folder, folder.with_name("backup"))
+    driver.run(1)
+    shutil.rmtree(folder)
+    shutil.copytree(folder.with_name("backup"), folder)
+    began = Driver(folder.with_name(begun_in) if begun_in != "job" else folder, targets)
+    rewind = replace(kept, sink_ahead=SinkAhead.REWIND)
+    dying("S12", lambda: began.coordinator.recover(None, rewind))
+    context = Driver(folder, targets).coordinator.context
+    elsewhere = None if begun_in == "job" else JobLog(LocalStorage(began.folder), JOB)
+    repairing = RewindRepair(context, {}, elsewhere, newest_is_gone=True)
+    repairing.abandon(repairing.plan(), NOTE)
+    adopting = AdoptionRepair(Driver(folder, targets).coordinator.context, frozen)
+    plan = adopting.plan()
+    assert plan.end == offsets(1).end
+    adopting.adopt(plan, NOTE)
+    last = Driver(folder, targets).recover()
+    last.run(1, lambda one: last.write_rows(one, 20))
+    assert visible(targets["facts"]) == [*range(10), *range(20, 30)]
+    assert visible(targets["lake"]) == [*range(30)]
 
 
 def test_for_the_folder_in_its_newest_state_the_rewind_is_given_up(world: BeginningWorld) -> None:
@@ -347,10 +441,14 @@ def test_where_the_folder_that_the_job_ran_in_is_gone_the_targets_are_adopted_fr
     shutil.rmtree(folder)
     with pytest.raises(StopJobError, match="nothing in it to go on from") as caught:
         RewindRepair(Driver(new.folder, targets).coordinator.context, {}).plan()
-    assert "move the folder `log` out of this one, then: twophase repair adopt-from-target" in (
+    assert "with --newest-folder-gone; then: twophase repair adopt-from-target" in (
         caught.value.remedy
     )
-    (new.folder / "log").rename(folder.with_name("log"))
+    context = Driver(new.folder, targets).coordinator.context
+    repairing = RewindRepair(context, {}, newest_is_gone=True)
+    given_up = repairing.plan()
+    assert (given_up.is_behind, given_up.unknown) == (True, ["facts"])
+    repairing.abandon(given_up, NOTE)
     adopting = AdoptionRepair(Driver(new.folder, targets).coordinator.context, nothing)
     plan = adopting.plan()
     assert plan.ancestors == {driver.coordinator.lineage.id: 1}

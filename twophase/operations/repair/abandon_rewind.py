@@ -18,6 +18,10 @@ the command can be run again; so can the rewind.
 
 A rewind that has begun in a folder of its own is given up for the folder that the job ran in. Both
 logs are taken over; the record goes to the log that goes on.
+
+If the job's newest folder is gone for good, the rewind is given up for an older one, or for the one
+in which it has begun. Nothing tells there what a sink had that has nothing left after the restored
+checkpoint. `adopt-from-target`, which the next start names, leads on.
 """
 
 from __future__ import annotations
@@ -32,8 +36,11 @@ from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.recovery.plan import (
     FolderBehind,
     GoOn,
+    NamedOtherwise,
+    Refusal,
     RewindUnfinished,
     TargetLacks,
+    ahead_of,
     ahead_under_other_names,
 )
 from twophase.coordinator.recovery.planner import StartPlanner
@@ -58,12 +65,17 @@ class AbandonPlan:
             cannot take it back; empty if it could.
         losses: what was taken back of the others; at most one a sink, except after an adoption.
         again: see `AbandonedRewind`.
+        is_behind: whether a target knows more of the job than the folder.
+        unknown: if so, the sinks that have nothing after what the rewind keeps: what they had is
+            not known.
     """
 
     rewinding: Rewinding
     whole: Mapping[str, str]
     losses: Sequence[LossPlan]
     again: Sequence[str]
+    is_behind: bool
+    unknown: Sequence[str]
 
 
 class RewindRepair:
@@ -74,14 +86,21 @@ class RewindRepair:
         declared: its sinks, not open: one is opened once more by each other name under which its
             target has rows of the job.
         elsewhere: the log of the folder in which the rewind has begun, if that is another one.
+        newest_is_gone: whether the job's newest folder is gone for good.
     """
 
     def __init__(
-        self, context: JobContext, declared: Mapping[str, Sink], elsewhere: JobLog | None = None
+        self,
+        context: JobContext,
+        declared: Mapping[str, Sink],
+        elsewhere: JobLog | None = None,
+        *,
+        newest_is_gone: bool = False,
     ) -> None:
         self._context = context
         self._declared = declared
         self._elsewhere = elsewhere
+        self._newest_is_gone = newest_is_gone
 
     def plan(self) -> AbandonPlan:
         """Steps 1 and 2: take over the job, and find out what was taken back.
@@ -94,10 +113,7 @@ class RewindRepair:
         remembered = planner.histories()
 
         def check(history: History) -> None:
-            repairs = [RewindUnfinished, TargetLacks, FolderBehind]
-            for why in planner.check(self._known(history), remembered, repairs):
-                if isinstance(why, FolderBehind):
-                    raise self._behind(why)
+            self._check(planner, history, remembered)
 
         taken = 0
         if self._elsewhere is not None:  # a driver there may have raised a fence of a sink since
@@ -114,8 +130,8 @@ class RewindRepair:
                     sink.settle_rewind(begun.keep, attempt)
                 failpoint("R06")
             remembered = {**planner.histories(), **_histories(others)}
-            check(context.history)
-            return self._plan(begun, sinks, remembered)
+            is_behind = self._check(planner, context.history, remembered)
+            return self._plan(begun, sinks, remembered, is_behind=is_behind)
 
     def abandon(self, plan: AbandonPlan, note: Note) -> None:
         """Step 4.
@@ -129,6 +145,24 @@ class RewindRepair:
         begun = self._context.history.rewinding or plan.rewinding
         self._context.log.append(AbandonedRewind(note, begun, losses, tuple(plan.again)))
         failpoint("R03")
+
+    def _check(
+        self, planner: StartPlanner, history: History, remembered: Mapping[str, SinkHistory]
+    ) -> bool:
+        """Return whether a target knows more of the job than its folder.
+
+        Raises:
+            StopJobError: it does, and a newer folder may be there; or the job must not go on for
+                another reason.
+        """
+        repairs: list[type[Refusal]] = [RewindUnfinished, TargetLacks, FolderBehind]
+        if self._newest_is_gone:
+            repairs.append(NamedOtherwise)
+        found = planner.check(self._known(history), remembered, repairs)
+        for why in found:
+            if isinstance(why, FolderBehind) and not self._newest_is_gone:
+                raise self._behind(why)
+        return any(isinstance(why, FolderBehind | NamedOtherwise) for why in found)
 
     def _others(
         self, stack: ExitStack, planner: StartPlanner, remembered: Mapping[str, SinkHistory]
@@ -174,7 +208,9 @@ class RewindRepair:
             remedy="restore the job's folder to its newest state, or name the right one "
             "(checkpointLocation), and run the command again. If that is gone for good, finish "
             f"the rewind: start with `restore.path={restored_from}`, or a copy of it, and "
-            "`restore.sink_ahead=rewind`; what stands in its way is named then.",
+            "`restore.sink_ahead=rewind`; what stands in its way is named then. If it can never be "
+            "finished, run this command with --newest-folder-gone, then do what the next start "
+            "says.",
         )
 
     def _begun(self, history: History) -> Rewinding:
@@ -191,14 +227,14 @@ class RewindRepair:
                 remedy="start the job: it goes on by itself, without restore.path. If a rewind has "
                 "begun in another folder, name that: --begun-in FOLDER.",
             )
-        if history.lineage is None:
+        if history.lineage is None and not self._newest_is_gone:
             raise StopJobError(
                 f"Job {job!r}: the rewind has begun in a folder that has no checkpoint of its own: "
                 "there is nothing in it to go on from.",
                 remedy="give it up for the folder that the job ran in: twophase repair "
                 "abandon-rewind JOB.yaml --checkpoint-location FOLDER --begun-in "
                 f"{self._context.options.checkpoint_location}. If that folder is gone for good, "
-                "move the folder `log` out of this one, then: "
+                "run this command with --newest-folder-gone; then: "
                 "twophase repair adopt-from-target JOB.yaml",
             )
         return other.rewinding
@@ -214,6 +250,8 @@ class RewindRepair:
         begun: Rewinding,
         sinks: Mapping[str, OpenSink],
         remembered: Mapping[str, SinkHistory],
+        *,
+        is_behind: bool,
     ) -> AbandonPlan:
         context = self._context
         lacked = [
@@ -229,11 +267,16 @@ class RewindRepair:
             and remembered[one.sink].committed.get(one.lineage, -1) < one.checkpoint
         ]
         rewound = {*(proof.sink for proof in lacked), *again}
+        has_newer = {name for name, _, _ in ahead_of(begun.keep, remembered)}
+        unknown = [name for name in sinks if is_behind and name not in rewound | has_newer]
+        rewound.update(unknown)
         return AbandonPlan(
             begun,
             {name: _refusal(sink, begun) for name, sink in sinks.items() if name not in rewound},
             [loss_of_gap(context, proof, sinks[proof.sink], evidence) for proof in lacked],
             again,
+            is_behind,
+            unknown,
         )
 
 
