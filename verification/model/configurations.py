@@ -273,6 +273,16 @@ HALF_REWOUND_FORGOTTEN = World(
     head_start=True,
     budget=Budget(crashes=2, savepoints=1, rewinds=1, deletions=1, folds=1),
 )
+HALF_REWOUND_FOLDER_RESTORED = World(
+    "half rewound, folder restored",
+    "a rewind has begun that cannot be finished, and the folder is restored from a copy, of before "
+    "it or not",
+    (MEMORY,),
+    finishes_rewinds=False,
+    checkpoints=2,
+    head_start=True,
+    budget=Budget(crashes=2, savepoints=1, rewinds=1, copies=1, folder_restores=1),
+)
 AHEAD_FOLDER_RESTORED = World(
     "ahead, folder restored",
     "the folder is restored from a copy in which a sink is ahead; no sink takes rows back",
@@ -349,6 +359,7 @@ SMALL = (
     ABANDONED_LATER,
     HALF_REWOUND_SWAPPED,
     HALF_REWOUND_FORGOTTEN,
+    HALF_REWOUND_FOLDER_RESTORED,
     SAVED_OVER_SWAPPED,
     FAILED_OVER,
     FORKED,

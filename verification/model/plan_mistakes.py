@@ -272,6 +272,11 @@ MISTAKES = {
     "half a rewind is refused without a way to give it up": PlanMistake(
         [(RewindUnfinished, "ways", (Way.FINISH_REWIND,))], worlds.HALF_REWOUND_FORGOTTEN, DEAD_END
     ),
+    "half a rewind is given up in the newest folder only": PlanMistake(
+        [(ways_on, "ABANDON_LEADS_ON", (RewindUnfinished, TargetLacks))],
+        worlds.HALF_REWOUND_FOLDER_RESTORED,
+        DEAD_END,
+    ),
     "what a rewind that is given up has taken back is no loss": PlanMistake(
         [(History, "_abandoned", _abandoned_without_losses)],
         test=f"{_ABANDON}::test_the_job_goes_on_with_what_each_sink_has_wherever_the_rewind_died",

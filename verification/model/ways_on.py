@@ -9,11 +9,14 @@ there, and its refusals tell which repairs lead on (`Way`). A way on is
                             savepoint, in the job's folder or a new one, with or without a rewind
     accepting a loss        of a decided piece that is lost, or of all that a target lacks, where
                             nothing keeps the job from going on but a folder that is behind
-    giving up a rewind      that has begun, where nothing else is wrong but that a target lacks rows
+    giving up a rewind      that has begun, where nothing else is wrong but that a target lacks
+                            rows, or that the folder is behind
     adopting                from the targets, where the folder is behind and nothing else is wrong;
                             and of a folder that has missed a driver, whatever else is
 
-and after a repair there is one again. What a repair writes in the log is the product's record.
+and after a repair there is one again. In a world where a rewind that has died cannot be finished
+(`World.finishes_rewinds`), none of them takes rows back. What a repair writes in the log is the
+product's record.
 """
 
 from __future__ import annotations
@@ -60,6 +63,9 @@ from verification.model.world import World
 Piece = tuple[int, int, int]
 """Lineage, number and place: a checkpoint has all pieces in a sink or none."""
 
+ABANDON_LEADS_ON: tuple[type[Refusal], ...] = (RewindUnfinished, TargetLacks, FolderBehind)
+"""`RewindRepair._check`, where the newest folder is gone."""
+
 _MOST_REPAIRS = 9
 _MOST_SINKS = 9
 _NOTE = Note("an operator", 0, "")
@@ -101,7 +107,7 @@ def _is_asked(state: State) -> bool:
 def ways_on(world: World, of: Situation) -> str:
     """Describe the first way on; empty if there is none."""
     for place, history in enumerate(of.logs):
-        observed = planning.observed(history, of.found, planning.GO_ON, world.rules)
+        observed = planning.observed(history, of.found, planning.GO_ON, world.rules_of_ways)
         if way := _repaired(observed, history, of.lost, of.settled[place]):
             return way
         if way := _restored(world, of, history, place):
@@ -187,8 +193,9 @@ def _restored(world: World, of: Situation, history: History, place: int | None) 
         pieces = {one[:2] for one in (*adopted, *history.decisions) if not one.committed}
         if beside != place or any(one[:2] in pieces for one in of.lost):
             continue
-        observed = planning.observed(history, of.found, wish, world.rules)
-        if isinstance(product.plan_start(observed, planning.wished(wish, world.rules)), StartPlan):
+        rules = world.rules_of_ways
+        observed = planning.observed(history, of.found, wish, rules)
+        if isinstance(product.plan_start(observed, planning.wished(wish, rules)), StartPlan):
             begins = wish.begins
             assert begins is not None
             how = "rewinds to" if wish.rewinds else "restores"
@@ -253,7 +260,7 @@ def _abandoned(
 ) -> Observed | None:
     """`RewindRepair`: what a sink lacks once it is settled is a loss."""
     begun = observed.history.rewinding
-    is_for_it = all(isinstance(one, (RewindUnfinished, TargetLacks)) for one in reasons)
+    is_for_it = all(isinstance(one, ABANDON_LEADS_ON) for one in reasons)
     if begun is None or not is_for_it or Way.ABANDON_REWIND not in RewindUnfinished.ways:
         return None
     observed = replace(observed, sinks=planning.remembering(observed.sinks, settled))

@@ -129,6 +129,8 @@ class World:
             anything else can happen.
         retained: how many committed checkpoints a fold keeps: `checkpoint.num_retained`.
         can_rewind: the sinks can take rows back.
+        finishes_rewinds: one that has died can be finished; if not, the ways on (`ways_on`) are
+            those that take nothing back: a sink, or a source, refuses by then.
         asks: drivers stop over a target that lacks what is committed, and over sinks that are ahead
             when they ask again. Off for traces of the product, in which some checkpoints have no
             pieces: who stops tells nothing, so they are explained either way.
@@ -150,6 +152,7 @@ class World:
     head_start: bool = False
     retained: int = 1
     can_rewind: bool = True
+    finishes_rewinds: bool = True
     asks: bool = True
     budget: Budget = NOTHING_GOES_WRONG
     mistake: Mistake | None = None
@@ -164,6 +167,11 @@ class World:
     def rules(self) -> Rules:
         """Of the plan of a start."""
         return Rules(self.asks, self.can_rewind)
+
+    @property
+    def rules_of_ways(self) -> Rules:
+        """Of the plan of a start that is to lead on."""
+        return Rules(self.asks, self.can_rewind and self.finishes_rewinds)
 
     def pieces_of(self, place: int, attempt: Attempt) -> int:
         """How many pieces an attempt has in a sink, as a decision lists them."""
