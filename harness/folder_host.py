@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from harness.query_folder import QueryFolder
 from twophase.contract.sink import Sink
@@ -33,9 +33,11 @@ class FolderHost(PlainHost):
 
     Attributes:
         check: `LineageStart`'s.
+        rewound: the same.
     """
 
     check: Callable[[], None] | None = None
+    rewound: Callable[[int, Sequence[str | None]], None] | None = None
 
     def __init__(
         self,
@@ -55,7 +57,9 @@ class FolderHost(PlainHost):
         self._spark = self._storage.root / "spark"
 
     def beginning(self, context: JobContext, plan: Plan) -> LineageStart:
-        return LineageStart(context, self._storage, self._states, plan, self._declared, self.check)
+        declared, states = self._declared, self._states
+        hears = self.check, self.rewound
+        return LineageStart(context, self._storage, states, plan, declared, *hears)
 
     def folder(self, lineage: Lineage) -> QueryFolder:
         return QueryFolder(self._spark / lineage.id, lineage)

@@ -214,7 +214,7 @@ def rewind_and_begin_where_the_group_stands(
     target, and the job begins at the offsets of its group.
 
     Returns:
-        Where the group stood in each partition.
+        What was left in the target before that.
     """
     job.produce()
     job.run()
@@ -227,32 +227,34 @@ def rewind_and_begin_where_the_group_stands(
         patch.setattr(failpoints, "_hits", {})
         with pytest.raises(Exception):  # noqa: B017, PT011 whatever Spark makes of it
             job.run(**restoring(path, "rewind"))
-    assert job.ids() == [*range(RECORDS)]
-    stood = job.topics.committed(job.group)
+    left = job.ids()
+    assert job.topics.committed(job.group) == {0: RECORDS // 2, 1: RECORDS // 2}
     shutil.rmtree(job.root / "job")
     job.starting = "committed"
     repair = AdoptionRepair(job.context(), lambda *_: None)
     repair.adopt(repair.plan(), NOTE, [StartingOffsets("kafka", "committed")])
     job.run()
-    return [stood[0], stood[1]]
+    return left
 
 
+@pytest.mark.parametrize("point", first_of(1, ["S13", "C01"]))
 def test_a_job_that_begins_where_its_group_stands_after_a_rewind_leaves_out_no_record(
-    job: KafkaJob, monkeypatch: pytest.MonkeyPatch
+    job: KafkaJob, monkeypatch: pytest.MonkeyPatch, point: str
 ) -> None:
-    stood = rewind_and_begin_where_the_group_stands(job, monkeypatch, "C01")
-    assert stood == [RECORDS // 2] * 2
+    """Whether the rewind had ended or not."""
+    left = rewind_and_begin_where_the_group_stands(job, monkeypatch, point)
+    assert left == [*range(RECORDS)]
     assert job.ids() == [*range(2 * RECORDS)]
 
 
 @pytest.mark.proof
-def test_what_it_leaves_out_where_the_rewind_had_not_ended_is_not_noticed(
+def test_what_it_repeats_where_the_rewind_had_not_reached_the_sink_is_not_noticed(
     job: KafkaJob, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The group is told last."""
-    stood = rewind_and_begin_where_the_group_stands(job, monkeypatch, "S13")
-    assert stood == [RECORDS] * 2
-    assert job.ids() == [*range(RECORDS)]
+    """The group is told first."""
+    left = rewind_and_begin_where_the_group_stands(job, monkeypatch, "S11")
+    assert left == [*range(2 * RECORDS)]
+    assert job.ids() == sorted([*left, *range(RECORDS, 2 * RECORDS)])
 
 
 def test_a_job_begins_where_it_was_confirmed_when_its_log_was_adopted(job: KafkaJob) -> None:

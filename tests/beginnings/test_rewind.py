@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import os
 import signal
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -178,6 +178,29 @@ def test_no_row_is_taken_back_into_a_folder_that_cannot_hold_the_state(
     monkeypatch.undo()
     world.drive(5, folder, **restoring(path, "rewind"))
     world.is_exact(folder, 5)
+
+
+# -- what others are told --------------------------------------------------------------------------
+
+
+def test_others_hear_that_the_job_goes_back_before_a_row_is_gone_and_again_when_all_are(
+    world: BeginningWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Kafka's group offsets are lowered so. Should the folder be lost in between, and the job begin
+    where its group stands, rows come twice that would otherwise be left out.
+    """
+    path, heard = older(world), list[tuple[object, ...]]()
+
+    def hear(checkpoint: int, lines: Sequence[str | None]) -> None:
+        begun = world.history().rewinding is not None
+        heard.append((checkpoint, *lines, begun, [len(ids) for ids in world.ids()]))
+
+    monkeypatch.setattr(FolderHost, "rewound", staticmethod(hear))
+    world.drive(5)
+    assert not heard
+    world.drive(6, **restoring(path, "rewind"))
+    end = '{"next": 20}'
+    assert heard == [(1, end, True, [50, 50]), (1, end, True, [20, 20])]
 
 
 # -- one that has begun ----------------------------------------------------------------------------

@@ -15,7 +15,7 @@ A start:
     before 3. uid, start_line, bound_to_folder
                                      a restore: where each source of the plan continues
               check_readable         a rewind: can it read again what the sinks would lose?
-    4. notify_rewound                a rewind: rows were taken back
+    3. and 4. notify_rewound         a rewind: rows are about to be taken back, and have been
     after 8. close
 
 A checkpoint:
@@ -263,12 +263,12 @@ class Source(ABC):
         """
 
     def notify_rewound(self, leg: SourceLeg, line: str) -> None:
-        """Tell others that the job has gone back, such as by lowering group offsets.
+        """Tell others that the job goes back, such as by lowering group offsets.
 
-        Runs on the driver once every sink has taken its rows back, before the lineage that reads
-        them again begins; once more after a crash in between. In a restored lineage also before
-        the first `notify_committed` of each run, and again until it succeeds: no call before may
-        have.
+        Runs on the driver when a rewind is recorded, before the first row is taken back, and again
+        when all of them are, before the lineage that reads them again begins; both once more after
+        a crash in between. In a restored lineage also before the first `notify_committed` of each
+        run, and again until it succeeds: no call before may have.
 
         Args:
             leg: the source.

@@ -121,6 +121,8 @@ class Restore:
             says.
         prove: called before the fence, and again behind all fences before a row is taken back, with
             whether one is: raises if what the restore goes on with cannot be read.
+        goes_back: called when a rewind is recorded, before a row is taken back: tells others that
+            the job goes back. Raises nothing.
     """
 
     checkpoint: CompletedCheckpoint
@@ -132,6 +134,7 @@ class Restore:
     open_as: Callable[[str, str, str], OpenSink] | None = None
     begins: tuple[str | None, ...] = ()
     prove: Callable[[bool], None] = lambda _: None
+    goes_back: Callable[[], None] = lambda: None
 
     @property
     def keep(self) -> Mapping[str, int]:

@@ -183,7 +183,7 @@ class DriverRecovery:
             # no body goes before its lineage begins: the restored one may be needed again
             restore.prove(bool(self.plan.takes_back))
             sink_of = partial(self._planner.sink_for, restore)
-            _rewind(context, self.plan, Attempt(generation, 0), sink_of)
+            _rewind(context, self.plan, Attempt(generation, 0), sink_of, restore.goes_back)
         else:
             # not before: a body says which pieces in doubt were committed once, in a restored
             # target
@@ -259,14 +259,17 @@ def _rewind(
     plan: StartPlan,
     attempt: Attempt,
     sink_of: Callable[[TakenBack], OpenSink],
+    goes_back: Callable[[], None],
 ) -> None:
     """Step 3d: remove from the sinks what they committed after a restored checkpoint (H28).
 
     1. ask       those who write under another name what is in doubt: nothing that stays
     2. record    REWINDING: a death leaves some sinks ahead, or one with a part of its rows, and no
                  start goes on from there before it is finished or given up
-    3. rewind    sink by sink
-    4. ask       the sinks again: none is ahead
+    3. tell      others that the job goes back: should its folder be lost before the rewind has
+                 ended, rows come twice that would otherwise be left out
+    4. rewind    sink by sink
+    5. ask       the sinks again: none is ahead
 
     The record LINEAGE, which follows, ends it; or that of `twophase repair abandon-rewind`.
 
@@ -275,6 +278,7 @@ def _rewind(
         plan: of a restore that rewinds, made behind the fences; nothing is done if it says so.
         attempt: the fence of every sink.
         sink_of: returns the open sink that takes rows back.
+        goes_back: `Restore.goes_back`.
 
     Raises:
         RestoreRefusedError: a sink cannot rewind after all.
@@ -289,6 +293,7 @@ def _rewind(
         if key[1] is not None:
             _in_doubt_after(sink, keep)  # while the job can still go on without the rewind
     context.log.append(plan.rewinding)
+    goes_back()
     failpoint("S11")
     for key, sink in sinks.items():
         if key[1] is not None:

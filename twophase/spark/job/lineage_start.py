@@ -54,8 +54,8 @@ class LineageStart:
         declared: the sinks by name, not open.
         check: called before rows are taken back, and after recovery before anything of the lineage
             is written; may raise.
-        rewound: called after a rewind, before the lineage begins, with the restored checkpoint and
-            where each source begins.
+        rewound: called when a rewind is recorded, before a row is taken back, and again before the
+            lineage begins, with the restored checkpoint and where each source begins.
 
     Raises:
         ConfigError: the job cannot go on from what `restore.path` names.
@@ -114,8 +114,8 @@ class LineageStart:
         if self.restore is not None:
             if self._savepoint is not None:
                 self._savepoint.lay(self._storage.root, log.history.generation)
-            if self._rewound is not None and self.restore.sink_ahead is SinkAhead.REWIND:
-                self._rewound(self.restore.checkpoint.checkpoint, self.restore.start)
+            if self.restore.sink_ahead is SinkAhead.REWIND:
+                self._go_back()
             coordinator.begin_lineage(self.restore.lineage)
             failpoint("S07")
         elif log.history.lineage is None:
@@ -152,6 +152,11 @@ class LineageStart:
             states.check_plan(of_spark, options)
         if not self._is_initialized:
             states.initialize(checkpoint, options)
+
+    def _go_back(self) -> None:
+        """Tell the sources that the job goes back."""
+        if self._rewound is not None and self.restore is not None:
+            self._rewound(self.restore.checkpoint.checkpoint, self.restore.start)
 
     def _prove(self, takes_back: bool) -> None:
         """Check that the program can go on with what is restored, before rows are taken back."""
@@ -246,8 +251,13 @@ class LineageStart:
     def _complete(self, found: Restore) -> Restore:
         context = self._context
         original = open_original(context.job, found, self._declared, context.sinks)
-        in_name = partial(open_as, self._declared)
-        return replace(found, original=original, open_as=in_name, prove=self._prove)
+        return replace(
+            found,
+            original=original,
+            open_as=partial(open_as, self._declared),
+            prove=self._prove,
+            goes_back=self._go_back,
+        )
 
     def _load(self, path: str | None) -> Restore | None:
         if path is None:

@@ -288,7 +288,7 @@ class SourceNotifications:
         self._notify(checkpoint, lines or (), self._committed)
 
     def notify_rewound(self, checkpoint: int, lines: Sequence[str | None]) -> None:
-        """Notify the sources that the job has gone back to a checkpoint, with its end offsets."""
+        """Notify the sources that the job goes back to a checkpoint, with its end offsets."""
         self._notify(checkpoint, lines, self._rewound)
 
     def _committed(self, place: int, line: str) -> None:
