@@ -22,6 +22,7 @@ from twophase.errors import CorruptRecordError, NewerFormatError
 from twophase.internals import json_values
 from twophase.operations.savepoint.manifest import Manifest as SavepointManifest
 from twophase.sinks.common.staging.manifest import Manifest as StagedManifest
+from twophase.sinks.common.staging.rewound import Places
 from twophase.sinks.delta import records as delta
 from twophase.sinks.hive.pending import _Waiting
 from twophase.sinks.iceberg import proofs as iceberg
@@ -39,7 +40,7 @@ from twophase.state.journal.log import LogEntry
 
 TYPES = [
     *(LogEntry, CompletedCheckpoint, SavepointManifest, RangeDigest),
-    *(Committable, StagedManifest, delta.Intent, delta.Manifest, _Waiting),
+    *(Committable, StagedManifest, Places, delta.Intent, delta.Manifest, _Waiting),
     *(IcebergManifest, SortedIcebergManifest, iceberg.LineageProof, iceberg.FenceRecord),
     *(kafka.Mark, kafka.Fence),
     *(paimon.Manifest, paimon.SnapshotPieces, paimon.CommitRecord),

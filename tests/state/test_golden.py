@@ -39,6 +39,7 @@ from twophase.operations.savepoint.savepoint_restore import (
 from twophase.options.job_options import JobOptions
 from twophase.sinks.common.staging.manifest import Manifest, StagedFile
 from twophase.sinks.common.staging.names import Owner as IcebergOwner
+from twophase.sinks.common.staging.rewound import Places
 from twophase.sinks.delta import records as delta
 from twophase.sinks.delta.high_water_marks import _MARK
 from twophase.sinks.delta.layout import TableLayout
@@ -655,6 +656,16 @@ def test_a_table_of_files_goes_on(golden: Path) -> None:
         )
         for number in range(3)
     ]
+
+
+def test_the_note_of_a_rewind_of_files_is_what_it_was() -> None:
+    path = GOLDEN / "rewound" / "places"
+    places = Places.read(path)
+    assert places.paths == {
+        "0": "day=2026-08-01/ä-0.json",
+        "1": "day=__HIVE_DEFAULT_PARTITION__/b-1.json",
+    }
+    assert places.encode() == path.read_bytes()
 
 
 def test_partitions_that_wait_for_the_metastore_are_what_they_were(golden: Path) -> None:

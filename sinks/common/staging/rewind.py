@@ -40,7 +40,7 @@ from twophase.sinks.common.staging.names import (
     file_name,
     parse_file,
 )
-from twophase.sinks.common.staging.staging_area import DONE, highest_marks, pieces_in
+from twophase.sinks.common.staging.staging_area import DONE, REWOUND, highest_marks, pieces_in
 from twophase.sinks.common.staging.table import Table
 from twophase.sinks.common.staging.visible_files import is_hidden
 
@@ -101,7 +101,8 @@ class Rewind:
                 for piece, numbers in out.items():
                     self._check_once(found[piece], numbers)
                 if any(found.values()):
-                    rewound.move_back(stage, self._root, out)
+                    places = {one: self._places(stage, one) for one, moved in out.items() if moved}
+                    rewound.move_back(stage, self._root, out, places)
                 else:
                     rewound.drop_proofs(stage, self._point)
             rewound.sweep(stage)
@@ -176,6 +177,23 @@ class Rewind:
             raise self._refused(f"the manifest of {_named(piece)} is missing") from None
         except DamagedRecordError as error:
             raise self._refused(f"the manifest of {_named(piece)} is damaged") from error
+
+    def _places(self, stage: Path, piece: PieceName) -> rewound.Places:
+        """Return where the files of a piece were that is rewound in part.
+
+        Raises:
+            RestoreRefusedError: the note is damaged.
+            NewerFormatError: a newer version of twophase has written it.
+        """
+        try:
+            return rewound.places_of(stage, piece)
+        except DamagedRecordError as error:
+            raise self._refused(
+                f"the note of where the files of {_named(piece)} were is damaged: "
+                f"{REWOUND}/{piece}/{rewound.PLACES}",
+                remedy="restore that file from a backup. Or finish the rewind, which does not need "
+                "it: start with the same restore.path and `restore.sink_ahead=rewind`.",
+            ) from error
 
     def _check_listed(self, manifest: Manifest, files: Mapping[int, Path], out: Set[int]) -> None:
         """Compare the files of a piece with its manifest."""

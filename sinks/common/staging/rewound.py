@@ -3,7 +3,7 @@
 Everything here happens by paths below the fence: if a newer driver has raised it, they lead
 nowhere, and nothing more leaves the table.
 
-    rewound/<piece>/places      where its files were, as JSON; there before the first one is moved
+    rewound/<piece>/places      where its files were (`Places`); there before the first one is moved
     rewound/<piece>/<number>    a file of a piece that is being rewound
     rewound/<piece>/done        the folder that was its proof
 
@@ -12,14 +12,16 @@ Any driver deletes a folder whose piece has no proof.
 
 from __future__ import annotations
 
-import json
 import os
 from collections.abc import Mapping, Set
+from dataclasses import dataclass
 from pathlib import Path
 
 from twophase.internals.failpoints import failpoint
+from twophase.internals.json_values import decode, encode
 from twophase.sinks.common.rewind_point import RewindPoint
 from twophase.sinks.common.staging.disk import opened_folder, rename_new, sync, write_durably
+from twophase.sinks.common.staging.manifest import FORMAT
 from twophase.sinks.common.staging.names import PieceName, mark_name, parse_mark
 from twophase.sinks.common.staging.staging_area import (
     DONE,
@@ -37,10 +39,35 @@ UNFINISHED_REMEDY = (
 )
 """What to do about a rewind that has not finished."""
 
-_PLACES = "places"
+PLACES = "places"
 
 Files = Mapping[PieceName, Mapping[int, Path]]
 """The path of each file in the table, by its piece and number."""
+
+
+@dataclass(frozen=True)
+class Places:
+    """Where the files of a piece were.
+
+    Attributes:
+        paths: relative to the table's folder, by the number of the file.
+    """
+
+    paths: Mapping[str, str]
+
+    def encode(self) -> bytes:
+        """Return it as durable bytes."""
+        return encode(FORMAT, PLACES, self)
+
+    @classmethod
+    def read(cls, path: Path) -> Places:
+        """Return what a file holds.
+
+        Raises:
+            FileNotFoundError: there is none.
+            NewerFormatError, DamagedRecordError: as `decode`.
+        """
+        return decode(FORMAT, PLACES, path.read_bytes(), str(path), cls)
 
 
 def moved_out(stage: Path) -> dict[PieceName, set[int]]:
@@ -78,19 +105,33 @@ def move_out(stage: Path, root: Path, files: Files) -> None:
     sync(stage, stage / REWOUND, *folders, *sorted(left))
 
 
-def move_back(stage: Path, root: Path, out: Mapping[PieceName, Set[int]]) -> None:
+def places_of(stage: Path, piece: PieceName) -> Places:
+    """Return where the files of a piece were, of which one is moved.
+
+    Raises:
+        FileNotFoundError, NewerFormatError, DamagedRecordError: as `Places.read`.
+    """
+    return Places.read(stage / REWOUND / str(piece) / PLACES)
+
+
+def move_back(
+    stage: Path,
+    root: Path,
+    out: Mapping[PieceName, Set[int]],
+    places: Mapping[PieceName, Places],
+) -> None:
     """Move files back to where they were in the table, durably.
 
     Args:
         stage: the folder of the fence.
         root: the table's folder.
         out: what `moved_out` returned.
+        places: of each of these pieces that has a moved file.
     """
     for piece, numbers in out.items():
         folder = stage / REWOUND / str(piece)
-        places = json.loads((folder / _PLACES).read_bytes()) if numbers else {}
         for number in sorted(numbers):
-            *folders, name = Path(places[str(number)]).parts
+            *folders, name = Path(places[piece].paths[str(number)]).parts
             with opened_folder(root, folders) as place:
                 rename_new(folder / str(number), name, place)
                 os.fsync(place)
@@ -101,11 +142,11 @@ def move_back(stage: Path, root: Path, out: Mapping[PieceName, Set[int]]) -> Non
 
 def _note_places(folder: Path, root: Path, paths: Mapping[int, Path]) -> None:
     """Note where the files of a piece are, unless an earlier rewind has: all were there then."""
-    if (folder / _PLACES).exists():
+    if (folder / PLACES).exists():
         return
-    (folder / f".{_PLACES}").unlink(missing_ok=True)  # of a driver that died
+    (folder / f".{PLACES}").unlink(missing_ok=True)  # of a driver that died
     places = {str(number): os.path.relpath(path, root) for number, path in paths.items()}
-    write_durably(folder / _PLACES, [json.dumps(places).encode()])
+    write_durably(folder / PLACES, [Places(places).encode()])
 
 
 def drop_proofs(stage: Path, point: RewindPoint) -> None:

@@ -326,6 +326,39 @@ def test_giving_up_may_die_too(table: FileHarness, by: str, then: str) -> None:
     assert left_over(table) == []
 
 
+@pytest.mark.parametrize(("way", "left"), [("restored", 9), ("finished", 3)])
+def test_a_damaged_note_of_where_files_were_is_named_and_either_way_leads_on(
+    table: FileHarness, by: str, way: str, left: int
+) -> None:
+    dies(table, "F07")
+    [places] = (stage(table) / "rewound").glob("*/places")
+    whole, before = places.read_bytes(), table.files()
+    places.write_bytes(b'{"0": "orders-0.json"}')
+    sink = table.opened(Attempt(3, 0))
+    with pytest.raises(RestoreRefusedError, match=r"the note of where .* is damaged: rewound/"):
+        sink.settle_rewind(KEEP, Attempt(3, 0))
+    assert table.files() == before
+    if way == "restored":
+        [places] = (stage(table) / "rewound").glob("*/places")
+        places.write_bytes(whole)
+        sink.settle_rewind(KEEP, Attempt(3, 0))
+    else:
+        rewind(table, KEEP, Attempt(4, 0))
+    assert ids(table) == [*range(left)]
+    assert left_over(table) == []
+
+
+def test_a_note_of_where_files_were_of_a_newer_version_is_left_to_it(
+    table: FileHarness, sink: OpenStagedSink
+) -> None:
+    fill(table, sink)
+    dies(table, "F07")
+    [places] = (stage(table) / "rewound").glob("*/places")
+    places.write_bytes(frame("twophase-files/2", "places", b"{}"))
+    with pytest.raises(NewerFormatError):
+        table.opened(Attempt(3, 0)).settle_rewind(KEEP, Attempt(3, 0))
+
+
 def brought_back(table: FileHarness) -> Path:
     """A rewind dies, and somebody copies a file back; return where it is."""
     files = table.files()

@@ -11,6 +11,7 @@ golden files of its own beside these, and these stay.
                every kind of record
     folded/    the same log, folded into a SUBSUMED record, and what came after
     files/     the table of a file sink: a committed piece and mark, a decided piece that waits
+    rewound/   the note of where the files of a piece were that a rewind has moved
     hive/      a partition that waits for the metastore, and the watermark
     ranges/    the digest of a range
     delta/     the intent and the manifest of a Delta piece
@@ -58,6 +59,7 @@ from twophase.operations.savepoint import manifest as savepoint_manifest
 from twophase.operations.savepoint.format import KINDS, MANIFEST
 from twophase.operations.savepoint.make import SavepointMaker
 from twophase.options.job_options import JobOptions
+from twophase.sinks.common.staging.rewound import Places
 from twophase.sinks.delta.layout import TableLayout
 from twophase.sinks.delta.records import Intent, Manifest, encode_intent, encode_manifest
 from twophase.sinks.file.sink import FileSink
@@ -385,7 +387,10 @@ def make_files(root: Path) -> None:
 
 
 def make_others(root: Path) -> None:
-    """Write `hive`, `ranges` and `delta`."""
+    """Write `rewound`, `hive`, `ranges` and `delta`."""
+    (root / "rewound").mkdir()
+    places = {"0": "day=2026-08-01/ä-0.json", "1": "day=__HIVE_DEFAULT_PARTITION__/b-1.json"}
+    (root / "rewound" / "places").write_bytes(Places(places).encode())
     (root / "hive").mkdir()
     pending = PendingPartitions(root / "hive")
     pending.create()
