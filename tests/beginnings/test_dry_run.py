@@ -17,7 +17,7 @@ from twophase.cli.main import main
 from twophase.contract.sink import ArrowSink
 from twophase.errors import RestoreRefusedError
 from twophase.events import SinkRewound
-from twophase.operations.savepoint.preview import preview_restore
+from twophase.operations.savepoint.preview import preview_start
 from twophase.options.job_options import JobOptions
 from twophase.sinks.file.sink import FileSink
 
@@ -39,7 +39,7 @@ def test_a_dry_run_lists_no_rewind_that_the_start_does_not_do(world: BeginningWo
     before = files(world.root)
     context = world.context(**given)
     options = JobOptions.parse({"checkpointLocation": str(world.root / "job"), **given}, "job")
-    found = preview_restore("orders", context.sinks, options)
+    found = preview_start("orders", context.sinks, options)
     assert files(world.root) == before
     world.drive(6, **given)
     taken_back = [event.sink for event in world.events if isinstance(event, SinkRewound)]

@@ -1,4 +1,4 @@
-"""`twophase savepoint` and `twophase run --restore --dry-run`, without Spark."""
+"""`twophase savepoint` and `twophase run --dry-run`, without Spark."""
 
 from __future__ import annotations
 
@@ -280,5 +280,36 @@ def test_the_loss_that_a_restore_finds_is_accepted_by_the_command_that_it_names(
     assert world.ids() == [[one for one in range(50) if one not in gone], [*range(50)]]
 
 
-def test_a_dry_run_needs_a_restore(world: Files) -> None:
-    assert "--restore PATH" in command("run", job_file(world), "--dry-run", code=2).stderr
+def test_a_dry_run_without_a_restore_says_how_the_job_would_go_on(world: Files) -> None:
+    world.drive(2)
+    assert killed("C11", lambda: world.drive(3))
+    file = job_file(world)
+    before = snapshot(world.root)
+    said = command("run", file, "--dry-run").stdout
+    assert snapshot(world.root) == before
+    assert "would go on after checkpoint 2 of lineage" in said
+    assert "Of sink facts would be committed: 2 pieces, 10 rows." in said
+    assert "Nothing would be aborted." in said
+    assert 'Numbers would go on from {"next": 30}.' in said
+    world.drive(3)
+    assert world.rows() == [30, 30]
+
+
+def test_a_dry_run_without_a_restore_says_that_a_job_would_begin(world: Files) -> None:
+    for name in world.sinks:
+        (world.root / name).mkdir()
+    said = command("run", job_file(world, "new"), "--dry-run").stdout
+    assert "would begin: its folder has no checkpoint." in said
+    assert "Nothing would be committed." in said
+    assert not (world.root / "new").exists()
+
+
+def test_a_dry_run_without_a_restore_ends_with_the_error_of_the_start(world: Files) -> None:
+    world.drive(1)
+    shutil.copytree(world.root / "job", world.root / "older")
+    world.drive(2)
+    file = job_file(world, "older")
+    before = snapshot(world.root)
+    said = " ".join(command("run", file, "--dry-run", code=3).stderr.split())
+    assert "has committed checkpoint 1, but the checkpoint store ends at 0" in said
+    assert snapshot(world.root) == before

@@ -19,6 +19,8 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest
 from twophase.coordinator.commit.pending import PendingCheckpoint
+from twophase.coordinator.recovery.plan import StartPlan
+from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import commit_in_order, take_over
 from twophase.errors import (
     CheckpointMissingError,
@@ -43,7 +45,7 @@ from twophase.ids import Attempt, Subtask
 from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import OperatorStateFields
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Decision, FenceRecord, Lineage
+from twophase.state.journal.entries import Decision, FenceRecord
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 from twophase.testing.memory import MemoryTarget, OpenMemorySink
@@ -294,11 +296,29 @@ def test_i4_a_checkpoint_that_cannot_be_committed_holds_all_after_it() -> None:
         tried.append(decision.checkpoint)
         return decision.checkpoint != 1
 
-    assert commit_in_order(History(1, (Lineage("a"),), decisions), commit) == 1
+    assert commit_in_order(decisions, commit) == 1
     assert tried == [0, 1]
 
 
 # -- recovery --------------------------------------------------------------------------------------
+
+
+def test_a_recovery_commits_what_its_plan_says(
+    driver: Driver, another: Another, monkeypatch: Patch
+) -> None:
+    driver.run(0)
+    dies_decided(driver, 1)
+    plan = StartPlanner.plan
+
+    def nothing_to_commit(planner: StartPlanner, *arguments: Any) -> StartPlan:
+        return replace(plan(planner, *arguments), commits=())
+
+    with monkeypatch.context() as patch:
+        patch.setattr(StartPlanner, "plan", nothing_to_commit)
+        idle = another()
+        idle.coordinator.recover(None)
+        assert [one.checkpoint for one in idle.coordinator.history.uncommitted()] == [1]
+    assert not another().recover().coordinator.history.uncommitted()
 
 
 def test_a_recovery_that_fails_half_way_is_not_taken_for_a_rival_by_the_next(

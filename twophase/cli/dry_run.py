@@ -1,4 +1,4 @@
-"""`twophase run --restore PATH --dry-run`: what the restore would do."""
+"""`twophase run --dry-run`: what the start would do."""
 
 from __future__ import annotations
 
@@ -17,53 +17,59 @@ from twophase.cli.repair_setup import open_sinks
 from twophase.contract.committable import Committable
 from twophase.contract.offset_text import line_text
 from twophase.contract.sink import Sink
+from twophase.contract.source_entry_points import skips_existing
 from twophase.operations.savepoint.fork import open_as
-from twophase.operations.savepoint.preview import RestorePreview, preview_restore
+from twophase.operations.savepoint.preview import StartPreview, preview_start
 from twophase.options.job_options import JobOptions
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 
 
-def show_restore(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
-    """Show what a restore of a job would do.
+def show_start(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> None:
+    """Show what a start of a job would do.
 
     Raises:
-        click.UsageError: no restore is asked for.
-        TwoPhaseError: the restore would be refused with this error.
+        TwoPhaseError: the start would be refused with this error.
     """
     options = JobOptions.parse(job.options, f"{job.path.name}: options")
-    if options.restore_path is None:
-        raise click.UsageError("--dry-run shows a restore: name one with --restore PATH.")
     with ExitStack() as stack:
         stack.enter_context(log_to_stderr(verbose=verbose))
         check_connections(sinks)
         opened = open_sinks(stack, job, sinks, verbose=verbose)
-        found = preview_restore(job.name, opened, options, partial(open_as, sinks))
+        in_name, skips = partial(open_as, sinks), skips_existing(job.legs)
+        found = preview_start(job.name, opened, options, in_name, skips_existing=skips)
     for line in _lines(job.name, options.restore_path, found):
         click.echo(clean(line))
 
 
-def _lines(job: str, path: str, found: RestorePreview) -> list[str]:
+def _lines(job: str, path: str | None, found: StartPreview) -> list[str]:
     checkpoint = found.checkpoint
-    if checkpoint is None:
-        return [
-            (
-                f"Job {job} would go on: it has begun a lineage with {path}, and restores it once "
-                "for each restore.id."
-            ),
-            *_pieces("committed", found.commits),
-            *_pieces("aborted, and its rows read again", found.aborts),
-            "Nothing was written. Whether the plan fits is checked when the job starts.",
-        ]
-    what = f"checkpoint {checkpoint.checkpoint} of lineage {checkpoint.lineage}"
     return [
-        f"Job {job} would begin a new lineage with {what}, from {path}.",
+        _begins(job, path, found),
         *_pieces("committed", found.commits),
         *_rewinds(found),
         *_pieces("aborted, and its rows read again", found.aborts),
-        *_sources(checkpoint, found.position),
+        *(_sources(checkpoint, found.newest) if checkpoint else _goes_on(found)),
         *(f"Note: {note}." for note in found.plan.notes()),
         "Nothing was written. Whether the plan fits is checked when the job starts.",
     ]
+
+
+def _begins(job: str, path: str | None, found: StartPreview) -> str:
+    """Return what the job would begin or go on with."""
+    if (checkpoint := found.checkpoint) is not None:
+        what = f"checkpoint {checkpoint.checkpoint} of lineage {checkpoint.lineage}"
+        return f"Job {job} would begin a new lineage with {what}, from {path}."
+    if path is not None:
+        return (
+            f"Job {job} would go on: it has begun a lineage with {path}, and restores it once "
+            "for each restore.id."
+        )
+    if not found.lineage:
+        return f"Job {job} would begin: its folder has no checkpoint."
+    newest = found.newest
+    if newest is None or newest.lineage != found.lineage:
+        return f"Job {job} would go on in lineage {found.lineage}, which has no checkpoint yet."
+    return f"Job {job} would go on after checkpoint {newest.checkpoint} of lineage {found.lineage}."
 
 
 def _pieces(fate: str, by_sink: Mapping[str, Sequence[Committable]]) -> list[str]:
@@ -77,7 +83,7 @@ def _pieces(fate: str, by_sink: Mapping[str, Sequence[Committable]]) -> list[str
     ]
 
 
-def _rewinds(found: RestorePreview) -> list[str]:
+def _rewinds(found: StartPreview) -> list[str]:
     lines = []
     for one in found.plan.takes_back:
         whole = f"all checkpoints up to {one.newest}"
@@ -89,11 +95,29 @@ def _rewinds(found: RestorePreview) -> list[str]:
     return lines
 
 
-def _sources(checkpoint: CompletedCheckpoint, position: Sequence[str | None]) -> list[str]:
+def _sources(checkpoint: CompletedCheckpoint, newest: CompletedCheckpoint | None) -> list[str]:
+    """Return where each source would go, from where it is now."""
     end = checkpoint.offsets.end
+    position = newest.offsets.end if newest else ()
     now = position if len(position) == len(end) else (None,) * len(end)
-    formats = [name for name, _ in offsets_of(checkpoint)] or ["source"] * len(end)
     return [
         f"{name} would go from {line_text(before)} to {line_text(after)}."
-        for name, before, after in zip(formats, now, end, strict=False)
+        for name, before, after in zip(_formats(checkpoint), now, end, strict=False)
     ]
+
+
+def _goes_on(found: StartPreview) -> list[str]:
+    """Return where each source would go on."""
+    newest = found.newest
+    if newest is None or newest.lineage != found.lineage:
+        return []
+    return [
+        f"{name} would go on from {line_text(line)}."
+        for name, line in zip(_formats(newest), newest.offsets.end, strict=False)
+    ]
+
+
+def _formats(checkpoint: CompletedCheckpoint) -> list[str]:
+    """Return the format of each source of a checkpoint."""
+    formats = [name for name, _ in offsets_of(checkpoint)]
+    return formats or ["source"] * len(checkpoint.offsets.end)

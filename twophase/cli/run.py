@@ -70,7 +70,7 @@ _log = logging.getLogger("twophase.spark.startup")
 @click.option(
     "--dry-run",
     is_flag=True,
-    help="With --restore: show what the restore would do, and write nothing.",
+    help="Show what the start would do, with or without --restore, and write nothing.",
 )
 @verbose_option
 @click.pass_obj
@@ -94,6 +94,7 @@ def run(
     Examples:
       twophase run orders.yaml
       twophase run orders.yaml --available-now --progress plain
+      twophase run orders.yaml --dry-run
       twophase run orders.yaml --restore /savepoints/orders-1 --dry-run
       twophase run orders.yaml --restore /savepoints/orders-1
       twophase run orders.yaml --restore /savepoints/orders-1 --sink-ahead rewind
@@ -123,9 +124,9 @@ def run(
     job, sinks = load_job(job_file, overrides, available_now=available_now)
     if dry_run:
         # Imported here: a run does not need it, and starts sooner.
-        from twophase.cli.dry_run import show_restore
+        from twophase.cli.dry_run import show_start
 
-        show_restore(job, sinks, verbose=is_verbose())
+        show_start(job, sinks, verbose=is_verbose())
         return
     for section in job.sources.values():
         source_of(section.format).check_secrets(SourceLeg(section.format, section.options))

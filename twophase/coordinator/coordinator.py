@@ -233,7 +233,7 @@ class CheckpointCoordinator:
         """
         self._commit_queue.wait(0)
         if not decision.committed:
-            commit_in_order(self.history, self.context.completer.commit_decided)
+            commit_in_order(self.history.uncommitted(), self.context.completer.commit_decided)
         elif (decision.lineage, decision.checkpoint) != self._recovery.recommitted:
             self.context.completer.commit_decided(decision)
         if execute is not None:
@@ -293,7 +293,7 @@ class CheckpointCoordinator:
             if at_most:
                 self._commit_queue.wait(at_most)
             else:
-                commit_in_order(self.history, self.context.completer.commit_decided)
+                commit_in_order(self.history.uncommitted(), self.context.completer.commit_decided)
         left = self.history.uncommitted()
         if len(left) > at_most:  # only a stop leaves something over
             raise self._gate.stopped(

@@ -23,7 +23,7 @@ from twophase.events import SinkRewound
 from twophase.ids import Attempt
 from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint.make import open_savepoint
-from twophase.operations.savepoint.preview import preview_restore
+from twophase.operations.savepoint.preview import preview_start
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan import operator_states
 
@@ -472,7 +472,7 @@ def said(world: World, path: Path, policy: str, job: str = JOB, folder: str = "j
     given = {"checkpointLocation": str(world.root / folder), **restoring(path, policy)}
     before = snapshot(world.root)
     options = JobOptions.parse(given, "job")
-    found = preview_restore(job, sinks, options)
+    found = preview_start(job, sinks, options)
     assert snapshot(world.root) == before
     return "\n".join(_lines(job, str(path), found))
 

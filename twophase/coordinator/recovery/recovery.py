@@ -213,14 +213,14 @@ class DriverRecovery:
             _log.warning("job %s: %s", context.job, note)
 
     def _commit_decided(self, restore: Restore | None) -> int:
-        """Step 3b; returns how many checkpoints were committed."""
+        """Step 3b, as planned before the fence; returns how many checkpoints were committed."""
         context = self._context
-        recommitted = commit_in_order(context.history, self._commit_one)
+        recommitted = commit_in_order(self.plan.commits, self._commit_one)
         if not context.history.uncommitted():
             context.sink_decisions.commit()
         if restore is not None:
             loop = commit_loop_of(context, restore)
-            recommitted += sum(map(loop.commit, restore.adopting))
+            recommitted += sum(map(loop.commit, self.plan.adopts))
         return recommitted
 
     def _commit_one(self, decision: Decision) -> bool:

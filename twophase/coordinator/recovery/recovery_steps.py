@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.commit_loop import CommitLoop
@@ -72,14 +72,14 @@ def check_generation(job: str, history: History, generation: int) -> None:
         )
 
 
-def commit_in_order(history: History, commit: Callable[[Decision], bool]) -> int:
-    """Step 3b. Return how many checkpoints were committed.
+def commit_in_order(waiting: Sequence[Decision], commit: Callable[[Decision], bool]) -> int:
+    """Step 3b. Return how many of the waiting checkpoints, oldest first, were committed.
 
     Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink
     may take its high-water mark as proof of everything before (I4).
     """
     committed = 0
-    for decision in history.uncommitted():
+    for decision in waiting:
         if not commit(decision):
             break
         committed += 1

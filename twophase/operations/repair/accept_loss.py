@@ -164,7 +164,7 @@ class LossRepair:
         failpoint("R02")
         context.log.append(plan.accepted(note))
         failpoint("R03")
-        commit_in_order(context.history, context.completer.commit_decided)
+        commit_in_order(context.history.uncommitted(), context.completer.commit_decided)
         context.sink_decisions.commit()
 
     def _plan_of_restore(self, restore: Restore, body: CompletedCheckpoint, sink: str) -> LossPlan:
@@ -233,11 +233,11 @@ class LossRepair:
         """Return the checkpoint, or the decided part of it, when all earlier ones are committed."""
         context, history = self._context, self._context.history
         if ahead := self._ahead(checkpoint, sink):
-            commit_in_order(history, context.completer.commit_decided)
+            commit_in_order(history.uncommitted(), context.completer.commit_decided)
             return ahead
         decision = self._decision(history, checkpoint)
-        older = history.decisions[: history.decisions.index(decision)]
-        commit_in_order(replace(history, decisions=older), context.completer.commit_decided)
+        older = replace(history, decisions=history.decisions[: history.decisions.index(decision)])
+        commit_in_order(older.uncommitted(), context.completer.commit_decided)
         return context.store.read(decision)
 
     def _ahead(self, checkpoint: int, sink: str) -> CompletedCheckpoint | None:

@@ -1,4 +1,4 @@
-"""What a restore would do: the plan that a start would carry out, made without writing."""
+"""What a start would do: the plan that it would carry out, made without writing."""
 
 from __future__ import annotations
 
@@ -26,39 +26,44 @@ from twophase.state.files.storage import ReadOnlyStorage, local_path
 
 
 @dataclass(frozen=True)
-class RestorePreview:
-    """What a restore would do.
+class StartPreview:
+    """What a start would do.
 
     Attributes:
-        checkpoint: the restored one; None if a lineage has begun with it already: then the job
-            goes on.
+        checkpoint: the restored one; None if none is asked for, or if a lineage has begun with it
+            already: then the job goes on.
         plan: the plan.
-        position: where the job's folder says that each source is now; empty if it has no
-            checkpoint.
+        lineage: the id of the current lineage of the job's folder; empty if it has none.
+        newest: the newest checkpoint of the job's folder, perhaps of an older lineage; None if it
+            has none.
         commits: by sink, the pieces that wait there and would be committed.
         aborts: by sink, the pieces that wait there and would be aborted; their rows are read again.
     """
 
     checkpoint: CompletedCheckpoint | None
     plan: StartPlan
-    position: tuple[str | None, ...]
+    lineage: str
+    newest: CompletedCheckpoint | None
     commits: Mapping[str, Sequence[Committable]]
     aborts: Mapping[str, Sequence[Committable]]
 
 
-def preview_restore(
+def preview_start(
     job: str,
     sinks: Mapping[str, OpenSink],
     options: JobOptions,
     open_as: Callable[[str, str, str], OpenSink] | None = None,
-) -> RestorePreview:
-    """Plan a restore as a start would. The plan of the job's query is not looked at.
+    *,
+    skips_existing: bool = False,
+) -> StartPreview:
+    """Plan as a start would. The plan of the job's query is not looked at.
 
     Args:
         job: the job's name.
         sinks: by name.
         options: the job's options.
         open_as: see `Restore`.
+        skips_existing: see `Observed`.
 
     Raises:
         TwoPhaseError: a start would be refused with it.
@@ -66,6 +71,7 @@ def preview_restore(
     root = local_path(options.checkpoint_location)
     storage = ReadOnlyStorage(root, missing_ok=True)
     context = JobContext(job, storage, sinks, options, Observers(), SystemClock())
+    context.skips_existing = skips_existing
     restore = restore_of(context)
     planner = StartPlanner(context)
     try:
@@ -81,11 +87,12 @@ def preview_restore(
     }
     if restore is not None and restore.sink_ahead is SinkAhead.FORK:
         commits |= _pending(restore)
-    newest = context.history.decisions[-1:]
-    return RestorePreview(
+    newest, lineage = context.history.decisions[-1:], context.history.lineage
+    return StartPreview(
         restore.checkpoint if restore else None,
         plan,
-        context.store.read(newest[0]).offsets.end if newest else (),
+        lineage.id if lineage else "",
+        context.store.read(newest[0]) if newest else None,
         commits,
         {
             name: [one for one in found if key_of(one) not in kept]
