@@ -16,7 +16,7 @@ from harness.memory_driver import JOB
 from harness.savepoint_world import World, killed, older, restoring
 from twophase.cli.main import main
 from twophase.contract.sink import ArrowSink
-from twophase.errors import CheckpointMissingError
+from twophase.errors import CheckpointMissingError, RestoreRefusedError
 from twophase.sinks.file.sink import FileSink
 
 REASON = ("--yes", "--reason", "OPTIMIZE ran in between")
@@ -86,6 +86,26 @@ def test_a_sink_that_has_moved_a_part_aside_loses_nothing(world: FileWorld) -> N
     assert "No rows of decided checkpoints are gone." in output
     world.drive(5)
     assert world.ids() == [[*range(50)]] * 2
+
+
+def test_a_rewind_that_a_sink_refuses_by_now_is_given_up_and_the_job_goes_on(
+    world: FileWorld,
+) -> None:
+    """Somebody has rewritten a file of the sink that the rewind has not reached."""
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, **restoring(path, "rewind")))
+    newest = max((world.root / "lake").glob("*.json"), key=lambda one: one.stat().st_mtime_ns)
+    newest.write_text(newest.read_text().replace("}\n", "} \n"))
+    for options in (restoring(path, "rewind"), {}):
+        with pytest.raises(RestoreRefusedError) as caught:
+            world.drive(5, **options)
+        assert "twophase repair abandon-rewind JOB.yaml" in caught.value.remedy
+    code, output = world.give_up(*REASON)
+    assert code == 0, output
+    assert "lake not rewound, keeps what it has: " in output
+    assert "was changed" in output
+    world.drive(5)
+    assert world.ids() == [[*range(20), *range(40, 50)], [*range(50)]]
 
 
 def test_it_asks_and_a_no_leaves_the_rewind(world: FileWorld) -> None:

@@ -1,6 +1,6 @@
 """The one codec of durable JSON: every field of a dataclass, under its own name.
 
-What is written and read follows from the types alone (docs/decisions/0060). A reader accepts what a
+What is written and read follows from the types alone (docs/decisions/0061). A reader accepts what a
 writer of this version writes and nothing else: a field too many, too few or of another type means
 that another version of twophase wrote the file (docs/decisions/0041). Neither a default nor a
 conversion ever fills a gap.

@@ -171,7 +171,7 @@ def _beginning_gone(job: str, lineage: Lineage, found: TwoPhaseError) -> Checkpo
     return CheckpointMissingError(
         f"Job {job!r}: its lineage {lineage.id} has no checkpoint of its own yet, and the one that "
         f"it began with is gone from {Path(lineage.restored_from)}: {found.what} The job's "
-        "functions would begin without their state. No rows were written.",
+        "functions would begin without their state. It has written no rows since.",
         remedy="restore that folder, or set `restore.allow_non_restored_state=true` to begin "
         "without it.",
     )
