@@ -43,7 +43,8 @@ _OTHER_POLICY = (
 
 GIVE_UP = (
     "Or give it up: what it has taken back is lost, and the job goes on after its newest "
-    "checkpoint: twophase repair abandon-rewind JOB.yaml"
+    "checkpoint: twophase repair abandon-rewind JOB.yaml (not if it has died in the middle of a "
+    "MySQL table: then see docs/by-hand.md)"
 )
 """The other way on from a rewind that has begun."""
 
@@ -114,7 +115,7 @@ def _half_rewound(context: JobContext, sink: str) -> RestoreRefusedError:
         "written.",
         remedy="finish it: restore the job's folder, the one in which it has begun, or "
         "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
-        "up, if the sink can put rows back (files can, MySQL cannot): "
+        "up, if the sink can put rows back (files can; MySQL cannot: see docs/by-hand.md): "
         "twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
     )
 
