@@ -159,9 +159,12 @@ def targets(page: Path) -> list[str]:
     return [target for target in re.findall(r"\]\(([^)\s]+)\)", text) if "://" not in target]
 
 
+def anchor_of(head: str) -> str:
+    return re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-")
+
+
 def anchors(page: Path) -> set[str]:
-    heads = re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE)
-    return {re.sub(r"[^\w\- ]", "", head.lower()).strip().replace(" ", "-") for head in heads}
+    return {*map(anchor_of, re.findall(r"^#+ (.+)$", page.read_text(), flags=re.MULTILINE))}
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
@@ -171,6 +174,18 @@ def test_every_link_leads_somewhere(page: Path) -> None:
         path = (page.parent / name).resolve() if name else page
         assert path.exists(), target
         assert not anchor or anchor in anchors(path), target
+
+
+@pytest.mark.parametrize(
+    "page",
+    [page for page in PAGES if len(page.read_text().split()) > 3_000],
+    ids=lambda page: str(page.relative_to(ROOT)),
+)
+def test_a_long_page_lists_its_sections_above_the_second_one(page: Path) -> None:
+    text = page.read_text()
+    heads = re.findall(r"^## (.+)$", text, flags=re.MULTILINE)
+    beginning = text.partition(f"\n## {heads[1]}\n")[0]
+    assert not [head for head in heads[1:] if f"](#{anchor_of(head)})" not in beginning]
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
