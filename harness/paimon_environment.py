@@ -66,7 +66,7 @@ def needs_paimon() -> pytest.MarkDecorator:
 
 
 def constraints(common: Sequence[str], own: Sequence[str]) -> list[str]:
-    """Return lines of constraints, with those of `own` in the place of others of that name.
+    """Return lines of constraints, with those of `own` in place of others of that name.
 
     Args:
         common: lines such as `pyarrow==26.0.1`.

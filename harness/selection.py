@@ -9,8 +9,8 @@
 
 A proof takes whole files, because the tests of some go on from one to the next. `--rest` leaves out
 what `make test` takes, but for files with a relay. `--share K/N` takes one of N sets of files that
-cost about the same by the ledger; together the sets are the whole proof. With `--rest` the sets are
-other ones than without.
+cost about the same by the ledger; together the sets are the whole proof. With `--rest` the sets
+differ from those without.
 
 `--turn K/N` takes every file that costs little by the ledger, and of the others one of N sets. The
 commit chooses which one in `make test`, so that each comes as often; `TURN=all` takes all.

@@ -11,7 +11,7 @@ its own.
     python -m harness.versions --pick 1234     one subject with one release, by any number
 
 An environment is made on its first use, in `.versions/<release>`: everything of `constraints.txt`,
-and the release in the place of its PySpark; one of the Paimon sink beside it, where pypaimon has
+and the release in place of its PySpark; one of the Paimon sink beside it, where pypaimon has
 the pyarrow that it wants. Tests of what a release lacks are skipped there
 (`harness/spark_features.py`). How each subject ended, on which day and of which commit, is kept in
 `harness/versions.json`, of which docs/limits.md has a table: `make versions` writes that too.

@@ -74,7 +74,7 @@ ELSEWHERE = {
         "a target was swapped for an older copy of it, on another server"
     ): "tests/operations/repair/test_no_dead_end.py::test_a_failover_to_an_older_copy_of_a_target",
     (
-        "the target was restored from a backup of before a rewind, and has rows again that the "
+        "the target was restored from a backup taken before a rewind, and has rows again that the "
         "rewind had taken back"
     ): "tests/operations/repair/test_returned_rows.py::"
     "test_they_are_taken_back_once_more_and_what_the_target_lacks_is_a_loss",
@@ -119,7 +119,7 @@ REFUSALS = {
     plan.RewindUnfinished: "a rewind was begun and not finished",
     plan.HalfRewound: "a rewind has begun in another folder, and has died",
     plan.FolderBehind: "the folder was restored from a backup",
-    plan.RowsReturned: "the target was restored from a backup of before a rewind, and has rows "
+    plan.RowsReturned: "the target was restored from a backup taken before a rewind, and has rows "
     "again that the rewind had taken back",
     plan.DriverMissed: "the folder was restored from a backup, and lacks nothing but a driver that "
     "a target has seen",

@@ -42,7 +42,7 @@ class CommandWords:
     checkpoint_location: str = ""
 
     def job(self, remedy: re.Match[str]) -> str:
-        """Return what the next command is given for the job, in the place of JOB.yaml."""
+        """Return what the next command is given for the job, in place of JOB.yaml."""
         file = shlex.quote(self.job_file) if self.job_file else remedy[1]
         if remedy[2]:
             return file + remedy[2]

@@ -3,7 +3,7 @@ nothing duplicated.
 
 Each round starts one driver with several jobs, holds each job at another crash point, and kills
 them all at once; the next driver recovers what that left and goes on. After a kill no row may be
-there twice; at the end every record must be in every table once, and no piece is left beside it. As
+duplicated; at the end every record must be in every table once, and no piece is left beside it. As
 long as a driver runs, a reader looks at all tables, also once while all jobs are held and once when
 they were killed: it sees whole checkpoints only.
 """

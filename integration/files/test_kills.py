@@ -3,7 +3,7 @@ nothing duplicated.
 
 Each round starts one driver with several jobs, holds each job at another crash point, and kills
 them all at once; the next driver recovers what that left and goes on. After a kill no row may be
-there twice; at the end every record must be in every table once, and nothing is staged any more.
+duplicated; at the end every record must be in every table once, and nothing is staged any more.
 The metastore of the Hive jobs is the embedded one, killed with the driver.
 """
 

@@ -180,7 +180,7 @@ PLACE = pa.schema([("t", pa.string())])
         (
             {"format": "raw"},
             VALUE.append(pa.field("topic", pa.int64())),
-            "column 'topic' is int64, and no text",
+            "column 'topic' is int64, not text",
             VALUE,
         ),
         (
@@ -192,7 +192,7 @@ PLACE = pa.schema([("t", pa.string())])
         (
             {"other_topics": "OTHER", "topic_column": "t"},
             pa.schema([("t", pa.int64())]),
-            "column 't' is int64, and no name of a topic",
+            "column 't' is int64, and cannot be the name of a topic",
             PLACE,
         ),
         ({}, pa.schema([("v", pa.map_(pa.int64(), pa.int64()))]), "have to be text", TEXT),

@@ -79,7 +79,7 @@ def test_nothing_is_written_under_metadata_tables_that_were_made_again(
     driver = new_driver().recover()
     driver.run(0)
     target.sql("UPDATE twophase_schema SET id = UUID()")
-    with pytest.raises(TargetChangedError, match="are other ones than when the sink was opened"):
+    with pytest.raises(TargetChangedError, match="are not those that the sink was opened with"):
         driver.recover()
     new_driver().recover().run(1)
     assert target.ids() == list(range(20))

@@ -4,7 +4,7 @@ nothing duplicated. In the driver's own process, over Spark Connect, and in a de
 Each round starts one driver with several queries, holds each at another crash point, and kills all
 at once: the driver (over Spark Connect the client), its JVM (the server), and the Python process
 that Spark has started for the query. The next driver recovers what that left and goes on. After a
-kill no row may be there twice; at the end every record must be in every table once, and nothing is
+kill no row may be duplicated; at the end every record must be in every table once, and nothing is
 pre-committed any more.
 """
 

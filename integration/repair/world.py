@@ -177,8 +177,8 @@ class World:
         shutil.copytree(self.root / "backup", self.folder)
 
     def restore_folder_in_commit(self) -> None:
-        """To a backup of before checkpoint 1. Its driver died when the table had committed it, and
-        the files had not.
+        """To a backup taken before checkpoint 1. Its driver died when the table had committed it,
+        and the files had not.
         """
         self.driver().recover().run(0)
         self.freeze(1)

@@ -147,7 +147,7 @@ def _commit_range(name: str) -> tuple[int, int]:
         return int(match[1]), int(match[1])
     if match := _COMPACTED.fullmatch(name):
         return int(match[1]), int(match[2])
-    raise UnreadableLogError(f"a file of the log that is no commit: {name}")
+    raise UnreadableLogError(f"a file of the log that is not a commit: {name}")
 
 
 def replay(txns: Iterable[Txns], forgotten_until_ms: int | None) -> dict[str, int]:
@@ -217,7 +217,7 @@ def _in_json(data: bytes) -> Iterable[Any]:
         if line.strip():
             action = json.loads(line)
             if not isinstance(action, dict):
-                raise UnreadableLogError("an action that is no JSON object")
+                raise UnreadableLogError("an action that is not a JSON object")
             yield action.get("txn")
 
 

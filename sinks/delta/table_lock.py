@@ -129,8 +129,8 @@ def _announce(path: Path, jvm: Jvm) -> str:
     key = f"twophase.delta.lock.{file.st_dev}.{file.st_ino}"
     if jvm.set_property(key, str(path)) is not None:
         raise JvmLockedError(
-            f"this very JVM has locked {path} for a commit to this table whose Python died, was "
-            "interrupted or lost its connection, and may still be at that commit "
+            f"this JVM has locked {path} for a commit to this table whose Python died, was "
+            "interrupted or lost its connection, and may still be making that commit "
             "(lslocks shows its process).",
             remedy="end this JVM (in a notebook, restart the kernel), then start the job again: "
             "it commits decided checkpoints.",

@@ -81,7 +81,7 @@ class DriverTable(LakeTable[Look, Manifest]):
         found = self.catalog.load()
         if found.metadata.table_uuid != self.uuid:
             raise TargetChangedError(
-                f"The table {'.'.join(found.name())} is another one than when the job started: "
+                f"The table {'.'.join(found.name())} is not the one that the job started with: "
                 f"its id was {self.uuid} and is {found.metadata.table_uuid}. It was dropped and "
                 "created again.",
                 remedy="restore the table that the job had, then start the job again.",

@@ -185,8 +185,8 @@ class IcebergOptions(Options):
             name, colon, value = header.partition(":")
             if not (colon and _HEADER.fullmatch(name) and _VALUE.fullmatch(value.strip())):
                 raise ConfigError(
-                    f"{where}: option 'headers' has an entry that is no header. It is not shown "
-                    "here.",
+                    f"{where}: option 'headers' has an entry that is not a header. It is not "
+                    "shown here.",
                     remedy="write each as `Name: value`.",
                 )
             if name.lower() in _SECRET_HEADERS:

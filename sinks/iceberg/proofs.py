@@ -193,5 +193,5 @@ def _decode(kind: str, key: str, text: str, form: type[T]) -> T:
     except DamagedRecordError as error:
         raise StopJobError(
             f"The property {key!r} of the table is damaged ({error}): somebody has changed it.",
-            remedy="give it the value back that it had, from an older metadata file of the table.",
+            remedy="restore its former value, from an older metadata file of the table.",
         ) from error

@@ -296,7 +296,7 @@ def open_ledger(brokers: Brokers, topic: str, *, create: bool) -> Ledger | None:
     """Return the ledger; None if it does not exist and is not to be created.
 
     Raises:
-        PreflightError: it is no topic that keeps proofs.
+        PreflightError: it is not a topic that keeps proofs.
     """
     replicas = min(_REPLICAS, brokers.count())
     insync = least_insync(replicas)
@@ -374,8 +374,8 @@ def _fence(entry: Entry, ledger: str) -> Fence:
     found = decoded(entry.value or b"", f"{ledger}-{FENCES}, offset {entry.offset}")
     if not isinstance(found, Fence):
         raise StopJobError(
-            f"The record at {ledger}-{FENCES}, offset {entry.offset} is no fence: somebody else "
-            "has written to the ledger.",
+            f"The record at {ledger}-{FENCES}, offset {entry.offset} is not a fence: somebody "
+            "else has written to the ledger.",
             remedy=FOREIGN_RECORD,
         )
     return found

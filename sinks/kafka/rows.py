@@ -100,8 +100,8 @@ def _json_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str
         if reason := refusal(field.type):
             yield f"column {field.name!r}: {reason}"
     for option, name, kinds, what in (
-        ("key", options.key, (*_TEXT, *_BYTES, *_INTEGERS), "key: text, bytes, integer"),
-        ("topic_column", options.topic_column, _TEXT, "name of a topic: text"),
+        ("key", options.key, (*_TEXT, *_BYTES, *_INTEGERS), "a key (text, bytes, integer)"),
+        ("topic_column", options.topic_column, _TEXT, "the name of a topic (text)"),
     ):
         if name is None:
             continue
@@ -109,29 +109,29 @@ def _json_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str
         if at < 0:
             yield f"there is no column {name!r}, which the option {option} names"
         elif not _is(schema.field(at).type, kinds):
-            yield f"column {name!r} is {schema.field(at).type}, and no {what}"
+            yield f"column {name!r} is {schema.field(at).type}, and cannot be {what}"
 
 
 def _raw_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:
     kinds = {field.name: field.type for field in schema}
     for name in schema.names:
         if name not in RAW_COLUMNS:
-            yield f"column {name!r} is no part of a record ({', '.join(RAW_COLUMNS)})"
+            yield f"column {name!r} is not part of a record ({', '.join(RAW_COLUMNS)})"
     if "value" not in kinds:
         yield "there is no column 'value'"
     if options.other_topics and "topic" not in kinds:
         yield "there is no column 'topic', and other_topics is set"
     for name in ("key", "value"):
         if name in kinds and not _is(kinds[name], (*_TEXT, *_BYTES)):
-            yield f"column {name!r} is {kinds[name]}, and neither text nor bytes"
+            yield f"column {name!r} is {kinds[name]}, neither text nor bytes"
     if "topic" in kinds and not _is(kinds["topic"], _TEXT):
-        yield f"column 'topic' is {kinds['topic']}, and no text"
+        yield f"column 'topic' is {kinds['topic']}, not text"
     if "partition" in kinds and kinds["partition"] != pa.int32():
-        yield f"column 'partition' is {kinds['partition']}, and no INT"
+        yield f"column 'partition' is {kinds['partition']}, not INT"
     if "timestamp" in kinds and not pa.types.is_timestamp(kinds["timestamp"]):
-        yield f"column 'timestamp' is {kinds['timestamp']}, and no TIMESTAMP"
+        yield f"column 'timestamp' is {kinds['timestamp']}, not TIMESTAMP"
     if "headers" in kinds and not _is_headers(kinds["headers"]):
-        yield f"column 'headers' is {kinds['headers']}, and not {_HEADERS}"
+        yield f"column 'headers' is {kinds['headers']}, not {_HEADERS}"
 
 
 def _is_headers(kind: pa.DataType) -> bool:

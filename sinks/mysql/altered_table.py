@@ -61,7 +61,7 @@ def _version(session: Session) -> Server:
 
 def _is_older(session: Session, table: TableIdentity) -> bool:
     """Return whether a branch is older than the table is now, and not from before the server's
-    start. On a replica the table may be another one than the job has recorded, and not altered.
+    start. On a replica the table may not be the one that the job has recorded, and not altered.
     """
     [(_, uptime_s)] = session.rows("SHOW GLOBAL STATUS LIKE 'Uptime'")
     found = session.rows(

@@ -234,10 +234,10 @@ class OpenMySqlSink(OpenArrowSink):
         """
         if (found := self._metadata.read_id(session)) != self._owner.namespace:
             raise TargetChangedError(
-                f"The metadata tables in {self._metadata.schema!r} are other ones than when the "
-                f"sink was opened (their id is {found or 'missing'}, it was "
-                f"{self._owner.namespace}): this is another server, or they were made again. No "
-                "row was written there.",
+                f"The metadata tables in {self._metadata.schema!r} are not those that the sink "
+                f"was opened with (their id is {found or 'missing'}, it was "
+                f"{self._owner.namespace}): this is another server, or they were created again. "
+                "No row was written there.",
                 remedy="start the job again: it looks at what the target has now.",
             )
 

@@ -77,8 +77,8 @@ class DriverTable(LakeTable[Look, Manifest]):
             )
         if (now := table_id(self.location)) != self.id:
             raise TargetChangedError(
-                f"The table {self.name} in {self.location} is another one than when the job "
-                f"started: its id was {self.id} and is {now}. It was dropped and created again.",
+                f"The table {self.name} in {self.location} is not the one that the job started "
+                f"with: its id was {self.id} and is {now}. It was dropped and created again.",
                 remedy="restore the table that the job had, then start the job again.",
             )
         self._table = PaimonTable(self.location, self.name, found)

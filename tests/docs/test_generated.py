@@ -37,7 +37,7 @@ WHOLE = ["job.schema.json", "errors.md", "quickstart.md", "sinks/index.md"]
 
 
 def script(name: str) -> ModuleType:
-    """A module of docs/, which is no package: load what it imports from there first."""
+    """A module of docs/, which is not a package: load what it imports from there first."""
     spec = spec_from_file_location(name, DOCS / f"{name}.py")
     assert spec is not None
     assert spec.loader is not None

@@ -22,7 +22,11 @@ BETTER = {
     r"a[n]ew": "again",
     r"of our[s]": "our",
     r"what i[s] decided": "decided checkpoints",
-    r"is there (twic[e]|onc[e])": "exists twice, is duplicated",
+    r"(there twic[e]|is there onc[e])": "exists twice, is duplicated",
+    r"(another on[e]|other one[s]) than": "not the one that, differs from",
+    r"from a backup of befor[e]": "from a backup taken before",
+    r"back that (it|he|they) ha[d]": "restore its former ...",
+    r"(?<!ere[\s_])is n[o] (checkpoint|savepoint|fence|header|package|list|JSON)": "is not a ...",
     r"be told (from|apar[t])": "be distinguished from",
 }
 

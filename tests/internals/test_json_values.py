@@ -74,15 +74,15 @@ def test_an_empty_field_is_written_too() -> None:
     ("change", "why"),
     [
         ({"size": 1}, r"missing \[\], unknown \['size'\]"),
-        ({"done": 1}, "1 in the place of"),
-        ({"done": None}, "None in the place of"),
-        ({"parts": {}}, "{} in the place of"),
+        ({"done": 1}, "1 instead of"),
+        ({"done": None}, "None instead of"),
+        ({"parts": {}}, "{} instead of"),
         ({"parts": ["a"]}, "missing"),
-        ({"parts": [{"name": 1, "size": None}]}, "1 in the place of"),
-        ({"parts": [{"name": "a", "size": True}]}, "True in the place of"),
+        ({"parts": [{"name": 1, "size": None}]}, "1 instead of"),
+        ({"parts": [{"name": "a", "size": True}]}, "True instead of"),
         ({"parts": [{"name": "a"}]}, r"missing \['size'\]"),
-        ({"sizes": {"a": "1"}}, "'1' in the place of"),
-        ({"action": "paste"}, "'paste' in the place of"),
+        ({"sizes": {"a": "1"}}, "'1' instead of"),
+        ({"action": "paste"}, "'paste' instead of"),
     ],
 )
 def test_anything_else_is_of_another_version(change: dict[str, Any], why: str) -> None:
@@ -137,7 +137,7 @@ def test_a_class_or_an_object_of_the_users_stays_what_it_is() -> None:
 
 @pytest.mark.parametrize("part", [Part("a", 5.0), Part("a", True), Part(None)], ids=str)  # type: ignore[arg-type]
 def test_what_could_not_be_read_is_not_written(part: Part) -> None:
-    with pytest.raises(ValueError, match="in the place of"):
+    with pytest.raises(ValueError, match="instead of"):
         to_json(Cut((part,)))
 
 

@@ -31,6 +31,7 @@ def test_lines_of_the_sink_s_folder_and_of_named_packages_count() -> None:
 
 
 @pytest.mark.parametrize("name", ["twophase.sinks.common.staging.names", "twophase.nothing"])
-def test_what_is_no_package_is_named(name: str) -> None:
-    with pytest.raises(ModuleNotFoundError, match=f"{name}, which the suite names, is no package"):
+def test_a_name_that_is_not_of_a_package_is_named(name: str) -> None:
+    named = f"{name}, which the suite names, is not a package"
+    with pytest.raises(ModuleNotFoundError, match=named):
         counted([name])

@@ -35,7 +35,7 @@ def starting_offsets(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list
                 "the startingOffsets of the sources. Records before them that are not in the "
                 "targets are lost;"
             ),
-            "records after them that are in the targets will be there twice:",
+            "records after them that are in the targets will be duplicated:",
             *(f"- {name}: {offsets}" for name, offsets in given.items()),
         ]
     raise _not_known(job, plan, len(waiting))

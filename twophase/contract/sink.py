@@ -142,7 +142,7 @@ def another_target(committable: Committable, target: str) -> TargetChangedError:
     """Return the error of a piece without proof that was written to another target (I10)."""
     return TargetChangedError(
         f"{committable.transaction} was written to {committable.target}, this is {target}.",
-        remedy="give the sink the table back that it had; its pieces are there.",
+        remedy="point the sink to the target that it had; its pieces are there.",
     )
 
 

@@ -241,4 +241,4 @@ def _checked(kind: Any, stored: type, read: Callable[[Any], Any]) -> Callable[[A
 
 
 def _refuse(kind: Any, value: Any) -> NoReturn:
-    raise ValueError(f"{value!r} in the place of {kind}")
+    raise ValueError(f"{value!r} instead of {kind}")

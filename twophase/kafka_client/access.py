@@ -167,8 +167,8 @@ _MEANINGS = (
     Meaning(
         kinds=(kafka_errors.KafkaStorageError, kafka_errors.LogDirNotFoundError),
         means="a broker cannot use its disk",
-        remedy="mend the folder of log.dirs that the broker's log names, which is full or has "
-        "failed; then start the job again.",
+        remedy="free or replace the disk of the folder in log.dirs that the broker's log names; "
+        "then start the job again.",
     ),
     Meaning(
         kinds=(

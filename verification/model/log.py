@@ -192,8 +192,8 @@ def _noted(state: State, slot: Slot) -> State:
 
 
 def _rewound(state: State, lineage: Lineage) -> State:
-    """The same: the lineage of a rewind is durable, and what was taken back is no checkpoint of the
-    job any more.
+    """The same: the lineage of a rewind is durable, and what was taken back is not a checkpoint of
+    the job any more.
     """
     kept, taken = dict(lineage.ancestors), {found[1:] for found in state.taken_back}
     return state._replace(

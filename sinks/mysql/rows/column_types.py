@@ -86,7 +86,7 @@ COLUMN_TYPES = (
         "what is not labels with commas, in their order, each once",
     ),
     ColumnType(("uuid",), {"string": Encoding.UUID}, "other than small letters with four hyphens"),
-    ColumnType(("inet4",), {"string": Encoding.INET4}, "zeros in front of a number"),
+    ColumnType(("inet4",), {"string": Encoding.INET4}, "leading zeros"),
     ColumnType(
         ("inet6",), {"string": Encoding.INET6}, "an address that is not written as MariaDB does"
     ),

@@ -95,7 +95,7 @@ def _enum(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Arr
 
 def _set(values: pa.Array, plan: ColumnPlan, text_format: TextFormat) -> pa.Array:
     del text_format
-    why = f"it is no list of the labels {_listed(plan.labels)}, in this order, each once"
+    why = f"it is not a list of the labels {_listed(plan.labels)}, in this order, each once"
     return _converted_texts(values, plan, lambda text: _set_number(text, plan.labels), why)
 
 
@@ -135,7 +135,7 @@ def _set_number(text: str, labels: Mapping[str, int]) -> str | None:
 
 
 def _inet6_text(text: str) -> str | None:
-    """Return the text of an address as MariaDB writes it; None if it is no address."""
+    """Return the text of an address as MariaDB writes it; None if it is not an address."""
     try:
         words = struct.unpack("!8H", socket.inet_pton(socket.AF_INET6, text))
     except (OSError, ValueError):
@@ -301,7 +301,7 @@ ENCODERS: dict[Encoding, Encoder] = {
     Encoding.UUID: _spelled(
         _UUID, "a UUID column keeps small letters and four hyphens; use lower()"
     ),
-    Encoding.INET4: _spelled(_INET4, "it is no IPv4 address, or has zeros in front of a number"),
+    Encoding.INET4: _spelled(_INET4, "it is not an IPv4 address, or has leading zeros"),
     Encoding.INET6: _inet6,
     Encoding.PLAIN: _plain,
     Encoding.FLOAT: _float,

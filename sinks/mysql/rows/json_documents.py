@@ -68,7 +68,7 @@ def check_documents(
 ) -> None:
     """Refuse rows with a document that the server would change.
 
-    What is no JSON at all is left to the server, which refuses it.
+    What is not JSON at all is left to the server, which refuses it.
 
     Raises:
         RejectedRowsError: there is one; names the first.

@@ -1,5 +1,5 @@
-"""What a refused start says: which folder it has begun from, since the user may have named another
-one than they think.
+"""What a refused start says: which folder it has begun from, since the user may not have named the
+one that they think.
 """
 
 from __future__ import annotations

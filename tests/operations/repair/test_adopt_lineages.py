@@ -449,7 +449,7 @@ def test_after_an_accepted_loss_either_of_two_lineages_is_missed_in_a_restored_t
     lost: Callable[[Driver, Targets], object],
     running: bool,
 ) -> None:
-    """What is to be proven in the place of the lost checkpoint is both, as it
+    """What is to be proven in place of the lost checkpoint is both, as it
     was for the lost one.
     """
     adopt(folder, targets)

@@ -1,4 +1,4 @@
-"""A target restored from a backup of before a rewind has rows again that the job has written
+"""A target restored from a backup taken before a rewind has rows again that the job has written
 otherwise since: they are taken back once more, and not adopted beside the others.
 """
 

@@ -159,10 +159,10 @@ def test_a_checkpoint_that_is_subsumed_is_not_kept_any_more(source: Source, tmp_
     assert [one.checkpoint.checkpoint for one in kept] == [1, 2]
 
 
-def test_a_path_that_is_no_checkpoint_is_told_how_one_is_named(
+def test_a_path_that_is_not_a_checkpoint_is_told_how_one_is_named(
     source: Source, tmp_path: Path
 ) -> None:
-    with pytest.raises(ConfigError, match="is no checkpoint") as caught:
+    with pytest.raises(ConfigError, match="is not a checkpoint") as caught:
         restore(source.root, tmp_path / "job")
     [form] = re.findall("<checkpointLocation>/(.*?);", caught.value.remedy)
     newest = source.decision

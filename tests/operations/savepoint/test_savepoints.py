@@ -243,7 +243,7 @@ BAD: dict[str, tuple[Callable[[Path], None], type[TwoPhaseError], str]] = {
     "a link": (linked, ConfigError, "is not a folder"),
     "a part that is a link": (part_linked, CorruptRecordError, "symbolic link"),
     "writable by everyone": (open_to_all, ConfigError, "writable by everyone"),
-    "gone": (gone, ConfigError, "is no checkpoint"),
+    "gone": (gone, ConfigError, "is not a checkpoint"),
 }
 
 
@@ -524,7 +524,7 @@ def test_what_is_disposed_of_is_gone(world: World) -> None:
     assert not path.exists()
 
 
-def test_nothing_is_disposed_of_that_is_no_savepoint_or_has_other_files_in_it(
+def test_nothing_is_disposed_of_that_is_not_a_savepoint_or_has_other_files_in_it(
     world: World,
 ) -> None:
     world.drive(1)

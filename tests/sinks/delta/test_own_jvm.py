@@ -1,4 +1,4 @@
-"""A job stops where this very JVM has the table's lock for a commit that nobody waits for: no retry
+"""A job stops where this JVM has the table's lock for a commit that nobody waits for: no retry
 gets it. Without Spark.
 """
 
@@ -98,7 +98,7 @@ def held(tmp_path: Path) -> Table:
 
 def test_a_commit_that_only_another_jvm_can_make_stops_the_job(held: Table) -> None:
     """Decided checkpoints stay decided: nothing is called lost, and the next start asks again."""
-    with pytest.raises(StopJobError, match="this very JVM has locked") as stop:
+    with pytest.raises(StopJobError, match="this JVM has locked") as stop:
         commit(held)
     assert stop.value.remedy == REMEDY
     assert str(INTENT.transaction) in stop.value.what
@@ -107,7 +107,7 @@ def test_a_commit_that_only_another_jvm_can_make_stops_the_job(held: Table) -> N
 
 
 def test_a_fence_that_only_another_jvm_can_raise_stops_the_start_at_once(held: Table) -> None:
-    with pytest.raises(StopJobError, match=r"The fence .* 9\.1.* this very JVM has locked") as stop:
+    with pytest.raises(StopJobError, match=r"The fence .* 9\.1.* this JVM has locked") as stop:
         Fence(held.opened).raise_to(Attempt(9, 1))
     assert stop.value.remedy == REMEDY
     assert held.tries == 1

@@ -307,7 +307,7 @@ def test_a_jvm_whose_python_died_in_a_commit_keeps_its_lock_and_the_next_python_
     with connected(port) as jvm:
         for _ in range(2):
             with (
-                pytest.raises(JvmLockedError, match=f"this very JVM .* {table / JVM_NAME}"),
+                pytest.raises(JvmLockedError, match=f"this JVM .* {table / JVM_NAME}"),
                 table_lock(table, jvm),
             ):
                 pass
@@ -396,8 +396,7 @@ def test_a_commit_that_is_interrupted_keeps_the_jvm_s_lock_and_the_next_one_gets
     """
     process, port = server
     reported = (
-        re.escape(f"this very JVM has locked {table / JVM_NAME}")
-        + ".* was interrupted .* end this JVM"
+        re.escape(f"this JVM has locked {table / JVM_NAME}") + ".* was interrupted .* end this JVM"
     )
     with connected(port) as jvm:
         with pytest.raises(KeyboardInterrupt), table_lock(table, jvm):
@@ -498,5 +497,5 @@ def test_ctrl_c_in_a_call_of_the_main_thread_leaves_the_lock_though_its_python_e
     with connected(server[1]) as jvm:
         collect(jvm, table)
         assert is_locked(table / JVM_NAME)
-        with pytest.raises(JvmLockedError, match="this very JVM"), table_lock(table, jvm):
+        with pytest.raises(JvmLockedError, match="this JVM"), table_lock(table, jvm):
             pass

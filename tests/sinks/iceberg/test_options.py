@@ -38,7 +38,7 @@ BASE = {"catalog_uri": "sqlite:////lake/catalog.db", "table": "shop.orders"}
         ({"catalog_uri": "https://a", "token_env": "A", "credential_env": "B"}, "give one of"),
         ({"catalog_uri": "http://catalog", "token_env": "A"}, "token_env requires https://"),
         ({"catalog_uri": "https://a", "oauth2_server_uri": "http://b/t"}, "an https:// URL"),
-        ({"catalog_uri": "https://a", "headers": "X-Tenant"}, "is no header"),
+        ({"catalog_uri": "https://a", "headers": "X-Tenant"}, "is not a header"),
         ({"catalog_uri": "https://a", "headers": ["Cookie: sesame"]}, "which is a secret"),
         ({"catalog_uri": "sqlite:///catalog.db"}, "with four slashes"),
         ({"catalog_uri": "mysql://a@b/c?ssl=1"}, "no parameters"),
@@ -102,7 +102,7 @@ def test_a_header_that_is_none_is_refused_and_written_as_one_it_is_taken(
     headers: object, corrected: object
 ) -> None:
     rest = {**BASE, "catalog_uri": "https://a"}
-    with pytest.raises(ConfigError, match="an entry that is no header") as caught:
+    with pytest.raises(ConfigError, match="an entry that is not a header") as caught:
         IcebergSink(**rest, headers=headers)
     assert caught.value.remedy == "write each as `Name: value`."
     IcebergSink(**rest, headers=corrected)

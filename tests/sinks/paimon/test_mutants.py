@@ -138,7 +138,7 @@ MUTANTS = [
         "assert",
     ),
     Mutant(
-        "nothing is made in the place of a table that was dropped",
+        "nothing is made in place of a table that was dropped",
         driver_table.DriverTable.create_area,
         "            self.load()\n",
         "            self.location.mkdir(exist_ok=True)\n",

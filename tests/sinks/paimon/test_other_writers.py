@@ -71,7 +71,7 @@ def test_a_table_that_was_dropped_and_created_again_gets_nothing(
     piece = harness.write(sink, rows(1))
     others.create_it_again(harness)
     before = harness.contents()
-    with pytest.raises(TargetChangedError, match="is another one than when the job started"):
+    with pytest.raises(TargetChangedError, match="is not the one that the job started with"):
         committed(sink, piece)
     assert harness.contents() == before
 

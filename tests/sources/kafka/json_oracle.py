@@ -77,7 +77,7 @@ def _string(text: str) -> str:
     if text.startswith('"'):
         return str(json.loads(text))
     if _CONSTANTS.search(re.sub(r'"(?:[^"\\]|\\.)*"', "", text)):
-        raise BadError  # NaN is read as a number, but is no JSON that could be kept as text
+        raise BadError  # NaN is read as a number, but could not be kept as text: it is not JSON
     return text
 
 

@@ -1,4 +1,4 @@
-"""Spark's default file system is another one than the driver's: the job's folder
+"""Spark's default file system is not the driver's: the job's folder
 stays on the driver's.
 """
 

@@ -216,7 +216,7 @@ def make_states(root: Path) -> None:
 
 
 def rewritten(old: CompletedCheckpoint) -> CompletedCheckpoint:
-    """The same checkpoint with another piece in the place of the one of task 1 in `facts`."""
+    """The same checkpoint with another piece in place of the one of task 1 in `facts`."""
     kept, lost = old.committables["facts"]
     new = replace(
         lost, transaction=replace(lost.transaction, attempt=Attempt(2, 2)), subtask=Subtask(2, 102)

@@ -415,7 +415,7 @@ def test_the_folder_of_a_body_names_lineage_checkpoint_and_attempt() -> None:
     [
         ("FENCE", {}, "missing or unknown fields"),
         ("FENCE", None, "missing or unknown fields"),
-        ("FENCE", {"generation": "1"}, "'1' in the place of"),
+        ("FENCE", {"generation": "1"}, "'1' instead of"),
         ("FENCE", {"generation": 1, "more": 1}, "unknown fields"),
         (
             "DECIDED",

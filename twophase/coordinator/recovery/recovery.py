@@ -336,7 +336,7 @@ def _in_doubt_after(sink: OpenSink, keep: Mapping[str, int]) -> Sequence[Committ
                 f"Job {transaction.job!r}: sink {transaction.sink!r} has pieces of checkpoint "
                 f"{transaction.checkpoint} of lineage {transaction.lineage} in doubt, which the "
                 "rewind keeps. Nothing of the sink was removed.",
-                remedy="name the sink so again and start the job without restore.path: it commits "
-                "or removes them, or says what is missing.",
+                remedy="give the sink that name again and start the job without restore.path: it "
+                "commits or removes them, or says what is missing.",
             )
     return found

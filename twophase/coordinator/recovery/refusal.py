@@ -115,7 +115,7 @@ def _half_rewound(context: JobContext, sink: str) -> RestoreRefusedError:
         "written.",
         remedy="finish it: restore the job's folder, the one in which it has begun, or "
         "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
-        "up, if the sink can put rows back (files can; MySQL cannot: see docs/by-hand.md): "
+        "up, if the sink can restore those rows (files can; MySQL cannot: see docs/by-hand.md): "
         "twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
     )
 
@@ -151,7 +151,7 @@ def _rows_returned(context: JobContext, why: RowsReturned, history: History) -> 
         f"Job {context.job!r}: sink {why.sink!r} ({context.sinks[why.sink].target()}) has "
         f"checkpoint {why.checkpoint} of lineage {why.lineage} again, and the job has gone back to "
         f"{'none' if why.left < 0 else why.left} of it since: the target was restored from a "
-        "backup of before. Starting would write rows twice; nothing was written.",
+        "backup taken before that. Starting would write rows twice; nothing was written.",
         remedy="restore the target to its newest state. If that is gone for good, take the rows "
         f"back once more: start with `restore.path={path}` and `restore.sink_ahead=rewind`; or go "
         "back further, to a checkpoint or savepoint that the target has all of: then nothing that "

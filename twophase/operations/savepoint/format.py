@@ -6,8 +6,8 @@
     _savepoint        the manifest: every file with its place, length and SHA-256; written last
     _finished         written when a checkpoint that was not committed has been committed since
 
-A folder without a manifest is no savepoint: a copy that was cut short, or one that is being made or
-disposed of. All paths in it are relative, so it may be moved. Written through `Storage` only, by
+A folder without a manifest is not a savepoint: a copy that was cut short, or one that is being made
+or disposed of. All paths in it are relative, so it may be moved. Written through `Storage` only, by
 create-if-absent, and never changed.
 """
 
@@ -133,7 +133,7 @@ class SavepointWriter:
         del self._waiting[: self._part_bytes]
 
     def discard(self) -> None:
-        """Delete what this writer has written; an error leaves a folder that is no savepoint."""
+        """Delete what this writer has written; an error leaves a folder that is not a savepoint."""
         if self._is_discarded:
             return  # somebody else may have claimed the folder since
         self._is_discarded = True
@@ -331,7 +331,7 @@ def _taken(where: str, found: list[str]) -> SavepointError:
 def dispose(storage: Storage, where: str) -> None:
     """Delete a savepoint, or what an interrupted `dispose` or making has left of one.
 
-    1. `_savepoint`, `_finished`   from here on it is no savepoint
+    1. `_savepoint`, `_finished`   from here on it is not a savepoint
     2. `scratch/...`, `data/...`
     3. `_begun`, the folder        until then what is left can be recognised, and deleted again
 
@@ -341,7 +341,7 @@ def dispose(storage: Storage, where: str) -> None:
 
     Raises:
         ConfigError: it is not one, or also holds other files; nothing was deleted.
-        OSError: something could not be deleted; what is left is no savepoint.
+        OSError: something could not be deleted; what is left is not a savepoint.
     """
     found = storage.names("")
     parts = storage.names(DATA) if DATA in found else []

@@ -9,7 +9,8 @@
 5. seal         `scratch` is deleted, then the manifest is written
 
 The savepoint that is rescaled is only read. Checkpoints that it holds as pending are pending in the
-new one, under their own identity. A kill leaves a folder without a manifest, which is no savepoint.
+new one, under their own identity. A kill leaves a folder without a manifest, which is not a
+savepoint.
 """
 
 from __future__ import annotations
@@ -62,7 +63,7 @@ class Rescaler:
         output: as an absolute path.
 
     Raises:
-        ConfigError: it is no savepoint or not whole, its state cannot be rescaled or has that many
+        ConfigError: it is not a whole savepoint, its state cannot be rescaled or has that many
             partitions, or `partitions` or `output` is not right.
         CorruptRecordError: it is damaged.
         NewerFormatError: a newer version of twophase has written it.

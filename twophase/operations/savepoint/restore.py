@@ -304,7 +304,7 @@ def _find(job: str, folder: Path) -> _Found | TwoPhaseError:
     root = folder.parent.parent
     if folder.parent.name != "chk" or not (root / "log").is_dir():
         return ConfigError(
-            f"restore.path {str(folder)!r} is no checkpoint.",
+            f"restore.path {str(folder)!r} is not a checkpoint.",
             remedy="name a folder <checkpointLocation>/chk/<lineage>-<n>-<attempt>; "
             "`twophase checkpoints FOLDER` lists "
             "them.",

@@ -361,7 +361,7 @@ def repeated_in(text: bytes, target: pa.DataType, path: str = "") -> str:
 
 
 def without_constants(text: bytes) -> bytes:
-    """Return a text with numbers in the place of NaN and Infinity, which msgspec does not take."""
+    """Return a text with numbers in place of NaN and Infinity, which msgspec does not take."""
     if b'\\"' in text:
         return _CONSTANT.sub(lambda found: found[1] or _INSTEAD[found[0]], text)
 

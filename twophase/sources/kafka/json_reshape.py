@@ -59,7 +59,7 @@ class Reshaping:
         self._render = self._struct_renderer("", self._target)
 
     def is_needed(self) -> bool:
-        """Return whether the form is another one than the records have."""
+        """Return whether the form differs from that of the records."""
         return self.fields != list(self._target)
 
     def text(self, value: bytes) -> bytes:

@@ -39,7 +39,7 @@ class CutFile:
     Attributes:
         path: relative to Spark's folder.
         source: where it is.
-        text: its content, if a savepoint has another one than Spark's folder.
+        text: its content, if that in a savepoint differs from the one in Spark's folder.
     """
 
     path: str

@@ -56,7 +56,7 @@ class QueryPoller:
 
     Args:
         query: returns the job's query, another one after a restart.
-        report: called with each progress that is another one than the last.
+        report: called with each progress that differs from the last.
     """
 
     def __init__(

@@ -206,7 +206,7 @@ class OperatorStates:
                 raise _changed_places(job, _key_of(leg), _key_of(before), map(_key_of, noted))
 
     def _noted_in(self, log: Path, leg: SourceLeg) -> SourceLeg:
-        """Return the source that a log in the place of `leg` is of: itself, unless of another."""
+        """Return the source that a log in place of `leg` is of: itself, unless of another."""
         source = source_of(leg.name)
         others = [one for one in self._legs if type(source_of(one.name)) is type(source)]
         return next((one for one in [leg, *others] if source.may_have_noted(one, log)), leg)
@@ -362,7 +362,7 @@ def check_starting(
         wanted = starting_text(confirmed)
         raise ConfigError(
             f"Job {job!r}: when its log was adopted, it was confirmed that it begins at {wanted}; "
-            f"now it begins at {starting_text(begins)}. Records would be missing, or there twice. "
+            f"now it begins at {starting_text(begins)}. Records would be missing or duplicated. "
             "Nothing was written.",
             remedy=f"until the first checkpoint is made, set {wanted}.",
         )

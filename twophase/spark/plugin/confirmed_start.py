@@ -65,7 +65,7 @@ def compared_lineage(
         _log.warning(
             "Job %r: an earlier start has planned its first micro-batch, and nothing tells whether "
             "that begins at %s, as was confirmed. If that start had others, records may be "
-            "missing, or there twice.",
+            "missing or duplicated.",
             *(job, starting_text(confirmed)),
         )
     return lineage.id
@@ -147,8 +147,8 @@ def _begun_elsewhere(job: str, confirmed: Sequence[StartingOffsets]) -> OffsetMi
     wanted = starting_text(confirmed)
     return OffsetMismatchError(
         f"Job {job!r}: when its log was adopted, it was confirmed that it begins at {wanted}; "
-        "Spark has planned its first micro-batch from elsewhere. Records would be missing, or "
-        "there twice. Nothing was written.",
+        "Spark has planned its first micro-batch from elsewhere. Records would be missing or "
+        "duplicated. Nothing was written.",
         remedy=f"set {wanted} on the query, and run `twophase repair adopt-from-target JOB.yaml "
         "--from-starting-offsets` once more before you start it: it moves away what Spark has "
         "planned.",
@@ -159,7 +159,7 @@ def _not_compared(job: str, confirmed: Sequence[StartingOffsets]) -> OffsetMisma
     return OffsetMismatchError(
         f"Job {job!r}: when its log was adopted, it was confirmed that it begins at "
         f"{starting_text(confirmed)}. The offsets that Spark has planned do not tell whether it "
-        "does, and its options were not seen. Records could be missing, or there twice. Nothing "
+        "does, and its options were not seen. Records could be missing or duplicated. Nothing "
         "was written.",
         remedy="set the offset of every partition in JOB.yaml and on the query, such as "
         '`startingOffsets={"orders":{"0":20}}`, and run `twophase repair adopt-from-target '

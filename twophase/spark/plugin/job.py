@@ -230,7 +230,7 @@ class PluginJob:
         if not isinstance(found, Replay):
             raise StopJobError(
                 f"Job {self.description.job!r}: micro-batch {number} was decided when it was "
-                "planned, and is not any more.",
+                "planned, and no longer is.",
                 remedy="find out who changed the job's folder, and restore it from a backup.",
             )
         coordinator.replay(found.decision, None)

@@ -51,7 +51,7 @@ class FenceRace:
         """Return how many lines `pre_commit` runs when nothing interferes."""
         pieces: list[Identity] = []
         count = self._write(lambda _: None, pieces)
-        assert count, "the writer's pre_commit is no Python code that can be stopped at a line"
+        assert count, "the writer's pre_commit is not Python code that can be stopped at a line"
         assert pieces == [identity(piece) for piece in self._sink.in_doubt()]
         self._sink.abort(self._sink.in_doubt())
         return count

@@ -132,7 +132,7 @@ class SinkKillContract(ContractBase):
         declines = method in ("abort", "fence")
         doom = Doom(method=method, declines=declines, packages=self.packages)
         lines, _ = self._run(self._job(tmp_path / "counted"), doom)
-        assert lines, f"{method} is no Python code that can be stopped at a line"
+        assert lines, f"{method} is not Python code that can be stopped at a line"
         for place, line in enumerate(spread(lines, self.lines_at_most)):
             self.use(harness.elsewhere())
             # every other time in the last checkpoint, so that no later one makes it good

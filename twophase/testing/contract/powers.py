@@ -279,7 +279,7 @@ class TellsUnfinishedContract(ContractBase):
         assert isinstance(sink, OpenArrowSink)
         assert isinstance(sink, TellsUnfinished)
         lines = self._killed(sink, 0)
-        assert lines, "pre_commit is no Python code that can be stopped at a line"
+        assert lines, "pre_commit is not Python code that can be stopped at a line"
         told: list[Committable] = []
         for line in spread(lines, self.lines_at_most):
             self._killed(sink, line)
@@ -505,7 +505,7 @@ class RewindKillContract(ContractBase):
     def test_a_kill_at_any_line_of_a_rewind_is_made_good(self, harness: SinkHarness) -> None:
         """The next driver finds the sink ahead, or all of it taken back; it rewinds again."""
         lines = self._rewound()
-        assert lines, "rewind is no Python code that can be stopped at a line"
+        assert lines, "rewind is not Python code that can be stopped at a line"
         for line in spread(lines, self.lines_at_most):
             self.use(harness.elsewhere())
             self._rewound(line)

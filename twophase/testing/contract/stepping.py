@@ -27,7 +27,7 @@ def spread(count: int, at_most: int) -> Sequence[int]:
 def _folder(package: str) -> Path:
     found = find_spec(package)
     if found is None or not found.submodule_search_locations:
-        raise ModuleNotFoundError(f"{package}, which the suite names, is no package")
+        raise ModuleNotFoundError(f"{package}, which the suite names, is not a package")
     return Path(found.submodule_search_locations[0])
 
 
