@@ -12,7 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-from twophase.contract.fencing import attempt_is_closed, driver_is_fenced
+from twophase.contract.fencing import attempt_is_closed, raised_fence
 from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.delta.log import Snapshot
@@ -65,13 +65,11 @@ class Fence:
 
     def raise_to(self, attempt: Attempt) -> None:
         """See `OpenSink.fence`."""
-
-        def raised(fence: Attempt) -> Attempt | None:
-            if fence.generation > attempt.generation:
-                raise driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
-            return attempt if fence < attempt else None
-
-        self._write(raised, f"raised to {attempt}")
+        owner = self._owner
+        self._write(
+            lambda fence: raised_fence(owner.job, owner.sink, fence, attempt),
+            f"raised to {attempt}",
+        )
 
     def write_again(self) -> None:
         """Commit the fence as it is: commits of pieces that are in flight fail, as they watch it.

@@ -15,7 +15,7 @@ from collections.abc import Callable
 
 from pyiceberg.table import Table
 
-from twophase.contract.fencing import driver_is_fenced
+from twophase.contract.fencing import raised_fence
 from twophase.ids import Attempt
 from twophase.sinks.iceberg.catalog import Change
 from twophase.sinks.iceberg.driver_table import DriverTable
@@ -45,14 +45,12 @@ class Fence:
 
     def raise_to(self, attempt: Attempt) -> None:
         """See `OpenSink.fence`."""
-
-        def raised(fence: Attempt) -> Attempt | None:
-            if fence.generation > attempt.generation:
-                raise driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
-            return attempt if fence < attempt else None
-
-        self._table.catalog.release(self._owner)
-        self._write(raised, f"raised to {attempt}")
+        owner = self._owner
+        self._table.catalog.release(owner)
+        self._write(
+            lambda fence: raised_fence(owner.job, owner.sink, fence, attempt),
+            f"raised to {attempt}",
+        )
         self._table.create_area()
         self._table.area.raise_fence(attempt)
 

@@ -1,4 +1,4 @@
-"""The errors of fences, as every sink raises them (I7)."""
+"""What a fence is raised to, and the errors of fences, as every sink has them (I7)."""
 
 from __future__ import annotations
 
@@ -13,6 +13,17 @@ def driver_is_fenced(job: str, sink: str, fence: Attempt, attempt: Attempt) -> F
     return FencedError(
         f"Sink {sink!r} of job {job!r} is at {fence}, this driver at {attempt}.", remedy=_REMEDY
     )
+
+
+def raised_fence(job: str, sink: str, fence: Attempt, attempt: Attempt) -> Attempt | None:
+    """Return what a fence becomes when it is raised to an attempt; None if it stays as it is.
+
+    Raises:
+        FencedError: it is that of a newer driver.
+    """
+    if fence.generation > attempt.generation:
+        raise driver_is_fenced(job, sink, fence, attempt)
+    return attempt if fence < attempt else None
 
 
 def attempt_is_closed(

@@ -28,6 +28,7 @@ from tests.sinks.iceberg.given import (
     of_new_columns,
     with_sink,
 )
+from twophase.contract.fencing import raised_fence
 from twophase.sinks.common import mysql_replies
 from twophase.sinks.common.lake import orphans
 from twophase.sinks.common.lake.synced_stream import SyncedStream
@@ -55,7 +56,7 @@ W = test_other_writers
 FENCE = [
     Mutant(
         "a driver of a lower generation is told by the property",
-        Fence.raise_to,
+        raised_fence,
         "if fence.generation > attempt.generation:",
         "if False:",
         in_flight(protocol.test_a_fence_that_died_before_its_folder_closes_older_drivers),
@@ -63,7 +64,7 @@ FENCE = [
     ),
     Mutant(
         "the property is never lowered",
-        Fence.raise_to,
+        raised_fence,
         "return attempt if fence < attempt else None",
         "return attempt",
         with_sink(protocol.test_a_lower_fence_of_the_same_driver_leaves_the_property),
