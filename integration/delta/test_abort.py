@@ -170,7 +170,7 @@ def test_an_abort_that_is_refused_leaves_a_piece_that_is_found_as_committed(
         commit(sink, piece)
     before = table.records()
     for _ in range(2):
-        with pytest.raises(StopJobError, match="its rows are visible") as caught:
+        with pytest.raises(StopJobError, match="was decided in another folder") as caught:
             other.abort([piece])
         assert "with the folder (checkpointLocation) that decided it" in caught.value.remedy
         assert table.records() == before

@@ -136,7 +136,7 @@ def test_an_abort_is_refused_where_the_commit_in_flight_came_first(
             write_again(fence)
 
         monkeypatch.setattr(Fence, "write_again", commit_first)
-        with pytest.raises(StopJobError, match="its rows are visible"):
+        with pytest.raises(StopJobError, match="was decided in another folder"):
             second.abort([piece])
     assert table.ids() == [0, 1, 2]
 

@@ -10,7 +10,7 @@ import logging
 from collections.abc import Sequence
 
 from twophase.contract.committable import Committable
-from twophase.errors import StopJobError
+from twophase.contract.sink import decided_elsewhere
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.delta.fence import Fence
 from twophase.sinks.delta.names import PieceName
@@ -70,7 +70,7 @@ class Orphans:
         piece = self._pieces.get(PieceName.of(committable.transaction))
         if self._pieces.begin_abort(piece.name):
             Fence(self._table).write_again()
-        named = self._named_by(piece, committable)
+        named = self._named_by(piece)
         if named is InLog.UNKNOWN:
             _log.warning(
                 "%s: %s. Its data files are left to VACUUM.", committable.transaction, named.value
@@ -80,7 +80,7 @@ class Orphans:
         failpoint("C20")
         self._pieces.forget(piece.name)
 
-    def _named_by(self, piece: Piece, committable: Committable) -> InLog:
+    def _named_by(self, piece: Piece) -> InLog:
         """Return why no commit names a file of a piece that is to be aborted.
 
         Raises:
@@ -89,11 +89,7 @@ class Orphans:
         named = self._pieces.named_by(piece)
         if isinstance(named, int):
             self._pieces.refuse_abort(piece.name)
-            raise StopJobError(
-                f"{committable.transaction} was to be aborted, but commit {named} of the table "
-                "names its files: its rows are visible.",
-                remedy="start the job with the folder (checkpointLocation) that decided it.",
-            )
+            raise decided_elsewhere(piece.name, f"the table, whose commit {named} names its files")
         return named
 
     def _is_unfinished(self, name: PieceName) -> bool:

@@ -20,6 +20,7 @@ from collections.abc import Callable, Mapping
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
+from twophase.contract.sink import decided_elsewhere
 from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.sinks.kafka.brokers import Brokers
 from twophase.sinks.kafka.ledger import PROOFS, Ledger, Proofs
@@ -165,9 +166,4 @@ def abort_transaction(
 
 def is_committed(owner: Owner, name: str) -> StopJobError:
     """Return the error of a piece that is to be aborted, and is committed."""
-    return StopJobError(
-        f"Piece {name} is in no decision of this job's folder, but is committed in "
-        f"topic {owner.topic!r}: its checkpoint was decided in another folder. Nothing "
-        "was removed.",
-        remedy="start the job with the folder (checkpointLocation) that decided it.",
-    )
+    return decided_elsewhere(name, f"topic {owner.topic!r}")

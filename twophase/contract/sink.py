@@ -50,7 +50,7 @@ import pyarrow as pa
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.writer import SinkWriter
-from twophase.errors import TargetChangedError
+from twophase.errors import StopJobError, TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 
@@ -143,6 +143,20 @@ def another_target(committable: Committable, target: str) -> TargetChangedError:
     return TargetChangedError(
         f"{committable.transaction} was written to {committable.target}, this is {target}.",
         remedy="point the sink to the target that it had; its pieces are there.",
+    )
+
+
+def decided_elsewhere(piece: object, target: str) -> StopJobError:
+    """Return the error of a piece that is to be aborted, and is committed.
+
+    Args:
+        piece: its name.
+        target: where it is committed, as a sentence names it.
+    """
+    return StopJobError(
+        f"Piece {piece} is in no decision of this job's folder, but is committed in {target}: its "
+        "checkpoint was decided in another folder. Nothing was deleted.",
+        remedy="start the job with the folder (checkpointLocation) that decided it.",
     )
 
 

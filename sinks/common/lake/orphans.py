@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from twophase.contract.committable import Committable
-from twophase.errors import StopJobError
+from twophase.contract.sink import decided_elsewhere
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.common.lake.committer import name_of
 from twophase.sinks.common.lake.table import LakeTable
@@ -103,12 +103,7 @@ def _check_uncommitted(table: AnyTable, names: Sequence[PieceName]) -> None:
     look = table.look()
     for name in names:
         if table.is_committed(name, look):
-            raise StopJobError(
-                f"Piece {name} is in no decision of this job's folder, but is committed in "
-                f"{table.target}: its checkpoint was decided in another folder. "
-                "Nothing was deleted.",
-                remedy="start the job with the folder (checkpointLocation) that decided it.",
-            )
+            raise decided_elsewhere(name, table.target)
 
 
 def _delete_data(table: AnyTable, name: PieceName) -> None:

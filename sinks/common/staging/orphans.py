@@ -7,6 +7,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from twophase.contract.committable import Committable
+from twophase.contract.sink import decided_elsewhere
 from twophase.errors import StopJobError
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import DamagedRecordError
@@ -87,12 +88,7 @@ def check_uncommitted(table: Table, names: Sequence[PieceName], stage: Path) -> 
         for folder in folders_of(stage, name):
             _check_not_moved(table, name, folder)
         if (stage / DONE / str(name)).exists():
-            raise StopJobError(
-                f"Piece {name} is in no decision of this job's folder, but is committed in "
-                f"{table.area.root}: its checkpoint was decided in another folder. "
-                "Nothing was deleted.",
-                remedy="start the job with the folder (checkpointLocation) that decided it.",
-            )
+            raise decided_elsewhere(name, str(table.area.root))
 
 
 def _check_not_moved(table: Table, name: PieceName, folder: Path) -> None:
