@@ -41,7 +41,7 @@ from twophase.internals.record import DamagedRecordError
 from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.lake.table import LakeTable, LookT, ManifestT, is_moved, kept_link
 from twophase.sinks.common.staging.aborted import restage
-from twophase.sinks.common.staging.disk import digest, rename_new, sync
+from twophase.sinks.common.staging.disk import digest, not_overwritten, rename_new, sync
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import PieceName
 from twophase.sinks.common.staging.staging_area import STAGED
@@ -257,11 +257,7 @@ class LakeCommitter(ABC, Generic[LookT, ManifestT]):
                 _link(kept, final)
                 return
         if digest(final) != file.sha256:
-            raise StopJobError(
-                f"{final} is not the file that was pre-committed, and is not overwritten. "
-                "Someone else created or changed it.",
-                remedy="find out who; move that file away, then start the job again.",
-            )
+            raise not_overwritten(final)
         os.utime(final)
 
     def _final(self, piece: StagedPiece[ManifestT], file: Any) -> Path:

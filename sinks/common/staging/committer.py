@@ -37,7 +37,13 @@ from twophase.internals.record import DamagedRecordError
 from twophase.internals.redaction import shown
 from twophase.sinks.common.partition_names import Values, folders
 from twophase.sinks.common.staging.aborted import restage
-from twophase.sinks.common.staging.disk import digest, opened_folder, rename_new, sync
+from twophase.sinks.common.staging.disk import (
+    digest,
+    not_overwritten,
+    opened_folder,
+    rename_new,
+    sync,
+)
 from twophase.sinks.common.staging.manifest import FILE, Manifest, StagedFile
 from twophase.sinks.common.staging.names import PieceName, file_name
 from twophase.sinks.common.staging.rewound import UNFINISHED_REMEDY, moved_out
@@ -250,12 +256,8 @@ class Committer:
             rename_new(source, name, folder)
             final = _size(name, folder)
         elif staged is not None or digest(name, folder) != file.sha256:
-            raise StopJobError(
-                f"{name} in partition {shown(file.partition)} of {self._table.area.root} is not "
-                "the file that was pre-committed, and is not overwritten. "
-                "Someone else created or changed it.",
-                remedy="find out who; move that file away, then start the job again.",
-            )
+            root = self._table.area.root
+            raise not_overwritten(f"{name} in partition {shown(file.partition)} of {root}")
         if final != file.size:  # OK is not believed: the file has to be in the table
             raise OSError(errno.EIO, f"has {final} bytes after it was moved, not {file.size}", name)
 

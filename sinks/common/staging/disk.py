@@ -14,6 +14,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
+from twophase.errors import StopJobError
 from twophase.internals.failpoints import failpoint
 
 HERE = -100
@@ -85,6 +86,15 @@ def digest(name: str | Path, folder: int | None = None) -> str:
     descriptor = os.open(name, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK, dir_fd=folder)
     with os.fdopen(descriptor, "rb") as file:
         return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def not_overwritten(file: object) -> StopJobError:
+    """Return the error of a file that has the final name of a pre-committed one, and is another."""
+    return StopJobError(
+        f"{file} is not the file that was pre-committed, and is not overwritten. "
+        "Someone else created or changed it.",
+        remedy="find out who; move that file away, then start the job again.",
+    )
 
 
 class NewFile:
