@@ -6,7 +6,7 @@ from typing import Self
 
 from pydantic import Field, field_validator, model_validator
 
-from twophase.options.parsing import Names, Options
+from twophase.options.parsing import Options, PartitionColumns
 
 
 class DeltaOptions(Options):
@@ -32,7 +32,7 @@ class DeltaOptions(Options):
     create: bool = Field(
         default=False, description="create the table from the rows' columns if it does not exist"
     )
-    partition_by: Names = Field(
+    partition_by: PartitionColumns = Field(
         default=(),
         description="partition columns of a new table; an existing one must have exactly these",
     )
@@ -56,13 +56,6 @@ class DeltaOptions(Options):
             )
         if value is not None and "\0" in value:
             raise ValueError("a path cannot contain NUL")
-        return value
-
-    @field_validator("partition_by")
-    @classmethod
-    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({name.lower() for name in value}) != len(value) or not all(value):
-            raise ValueError("name each partition column once")
         return value
 
     @model_validator(mode="after")

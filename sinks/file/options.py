@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
-from twophase.options.parsing import Names, Options
+from twophase.options.parsing import Options, PartitionColumns
 from twophase.sinks.common.staging.formats import Format
 
 
@@ -13,7 +13,7 @@ class FileOptions(Options):
 
     path: str = Field(min_length=1, description="folder of the table, absolute")
     format: Format = Field(default=Format.PARQUET, description="format of the files")
-    partition_by: Names = Field(
+    partition_by: PartitionColumns = Field(
         default=(),
         description="partition columns, from the outermost folder to the innermost: strings, "
         "integers, booleans, dates",
@@ -23,10 +23,3 @@ class FileOptions(Options):
         min_length=1,
         description="`path` has to be this folder or inside it, even after links are followed",
     )
-
-    @field_validator("partition_by")
-    @classmethod
-    def _distinct(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        if len({name.lower() for name in value}) != len(value) or not all(value):
-            raise ValueError("name each partition column once")
-        return value

@@ -14,6 +14,7 @@ from enum import EnumType
 from typing import Annotated, Any, Self, get_args
 
 from pydantic import (
+    AfterValidator,
     BaseModel,
     BeforeValidator,
     ConfigDict,
@@ -85,6 +86,16 @@ def parse_names(value: object) -> object:
 
 Names = Annotated[tuple[str, ...], BeforeValidator(parse_names)]
 """Names, as a list or separated by commas."""
+
+
+def _check_columns(names: tuple[str, ...]) -> tuple[str, ...]:
+    if len({name.lower() for name in names}) != len(names) or not all(names):
+        raise ValueError("name each partition column once")
+    return names
+
+
+PartitionColumns = Annotated[Names, AfterValidator(_check_columns)]
+"""Names of columns, each once, whatever its case."""
 
 
 class Options(BaseModel):
