@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Mapping
 from enum import StrEnum
@@ -13,8 +12,8 @@ from urllib.parse import urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from twophase.errors import ConfigError
-from twophase.internals.redaction import shown_variable
 from twophase.options.parsing import Names, Options, parse_names
+from twophase.options.references import secret_of
 
 _FORMS = (
     "`sqlite:////folder/catalog.db`, `mysql://user@host:3306/schema`, `thrift://host:9083` of a "
@@ -342,25 +341,7 @@ class IcebergOptions(Options):
         return [(name, value.strip()) for name, _, value in split]
 
     def _secret(self, kind: str) -> str:
-        variable, file = getattr(self, f"{kind}_env"), getattr(self, f"{kind}_file")
-        if variable:
-            if (found := os.environ.get(variable)) is not None:
-                return found
-            raise ConfigError(
-                f"The environment variable {shown_variable(variable)}, named by {kind}_env, is not "
-                "set.",
-                remedy="set it where the driver runs.",
-            )
-        if file:
-            try:
-                return Path(file).read_text().removesuffix("\n").removesuffix("\r")
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(
-                    f"The file {file!r}, named by {kind}_file, cannot be read: "
-                    f"{type(error).__name__}.",
-                    remedy=f"give a file with the {kind} that the driver may read.",
-                ) from None
-        return ""
+        return secret_of(kind, getattr(self, f"{kind}_env"), getattr(self, f"{kind}_file"))
 
 
 def _reason_in_hive(name: str) -> str:

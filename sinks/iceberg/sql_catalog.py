@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import ssl
 from pathlib import Path
 
 from pyiceberg.catalog.sql import SqlCatalog
@@ -11,6 +10,7 @@ from sqlalchemy import event, inspect, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
+from twophase.options.references import authorities_in
 from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW, is_tls_refused, remedies
 from twophase.sinks.common.staging.names import Owner
@@ -86,15 +86,7 @@ class DatabaseCatalog(Catalog):
             PreflightError: it has none, or cannot be read.
             TargetUnreachableError: the same, after the catalog was open.
         """
-        try:
-            ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(self._options.tls_ca)
-        except OSError as error:
-            raise self._refused(
-                f"The file {self._options.tls_ca!r}, named by tls_ca, holds no certificates that "
-                f"can be read: {brief(error)}.",
-                remedy="give a file in PEM, with the certificate of the authority that signed the "
-                "server's, that the driver may read.",
-            ) from error
+        authorities_in(str(self._options.tls_ca), self._refused)
 
     def _explain(self, error: Exception) -> TwoPhaseError:
         """See `Catalog._explain`."""

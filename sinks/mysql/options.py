@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
-import os
 import re
-import ssl
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
@@ -16,9 +14,9 @@ from urllib.parse import SplitResult, unquote, urlsplit
 
 from pydantic import Field, field_validator, model_validator
 
-from twophase.errors import ConfigError, PreflightError
-from twophase.internals.redaction import shown_variable
+from twophase.errors import ConfigError
 from twophase.options.parsing import Duration, Options
+from twophase.options.references import authorities_in, read_certificates, read_secret, secret_of
 from twophase.sinks.mysql.client.identifiers import quote
 
 _DEFAULT_PORT = 3306
@@ -292,57 +290,15 @@ class MySqlOptions(Options):
         )
 
     def _password(self) -> Replaceable:
-        if self.password_env:
-            value = os.environ.get(self.password_env)
-            if value is None:
-                raise ConfigError(
-                    f"The environment variable {shown_variable(self.password_env)}, named by "
-                    "password_env, is not set.",
-                    remedy="set it where the driver runs.",
-                )
-            return Replaceable(value)
-        if self.password_file:
-            try:
-                password = read_password(Path(self.password_file))
-            except (OSError, UnicodeDecodeError) as error:
-                raise ConfigError(
-                    f"The file {self.password_file!r}, named by password_file, cannot be read: "
-                    f"{type(error).__name__}.",
-                    remedy="give a file with the password that the driver may read.",
-                ) from None
-            return Replaceable(password, self.password_file, read_password)
-        return Replaceable("")
+        password = secret_of("password", self.password_env, self.password_file)
+        if not self.password_file:
+            return Replaceable(password)
+        return Replaceable(password, self.password_file, read_secret)
 
     def _authorities(self) -> Replaceable | None:
         if self.tls_ca is None:
             return None
-        try:
-            certificates = read_certificates(Path(self.tls_ca))
-        except (OSError, ValueError) as error:
-            raise PreflightError(
-                f"The file {self.tls_ca!r}, named by tls_ca, holds no certificates that can be "
-                f"read: {error}.",
-                remedy="give a file in PEM, with the certificate of the authority that signed the "
-                "server's, that the driver may read.",
-            ) from None
-        return Replaceable(certificates, self.tls_ca, read_certificates)
-
-
-def read_certificates(file: Path) -> str:
-    """Return the certificates in a file in PEM, whose comments may be in any encoding.
-
-    Raises:
-        OSError: it cannot be read, or a certificate is damaged or cut.
-        ValueError: it is empty.
-    """
-    text = file.read_bytes().decode("ascii", "ignore")
-    ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cadata=text)
-    return text
-
-
-def read_password(file: Path) -> str:
-    """Return the password in a file, without the end of its line."""
-    return file.read_text(encoding="utf-8").rstrip("\r\n")
+        return Replaceable(authorities_in(self.tls_ca), self.tls_ca, read_certificates)
 
 
 def _refuse_secrets(url: str, where: str) -> None:

@@ -21,14 +21,9 @@ from tests.sinks.mysql.client.fake_server import (
     file_request,
 )
 from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
+from twophase.options.references import read_certificates
 from twophase.sinks.mysql.client.session import SecurityError, Session, _with_names, connect
-from twophase.sinks.mysql.options import (
-    Endpoint,
-    MySqlOptions,
-    Replaceable,
-    Tls,
-    read_certificates,
-)
+from twophase.sinks.mysql.options import Endpoint, MySqlOptions, Replaceable, Tls
 
 URL = "mysql://app@db.example/shop"
 CANARY = "canary-password-7e1d"
