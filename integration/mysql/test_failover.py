@@ -283,7 +283,7 @@ def test_a_replica_without_a_decided_piece_stops_the_start_and_the_old_server_ha
         refused(
             world,
             TargetChangedError,
-            r"orders.*whose ledger does not have it\. Nothing of it is committed here",
+            r"orders.*which has no proof of it\. Nothing of it is committed here",
         )
     else:
         refused(

@@ -25,7 +25,7 @@ import pymysql
 
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
-from twophase.contract.sink import CommitRequest, Predecessor, predecessor_missing
+from twophase.contract.sink import CommitRequest, Predecessor, another_target, predecessor_missing
 from twophase.errors import TargetChangedError, TargetUnreachableError
 from twophase.internals.failpoints import failpoint
 from twophase.sinks.mysql.altered_table import why_to_wait
@@ -124,7 +124,7 @@ class Committer:
                 if piece.target == self._target or (may_be_here and xid in here):
                     continue
                 if self._proof(session, piece) is None:
-                    raise self._target_changed(piece)
+                    raise another_target(piece, self._target)
 
     def _proof(self, session: Session, committable: Committable) -> AlreadyCommitted | None:
         """Return the proof of a piece not to commit by this call. A commit in flight has none."""
@@ -133,15 +133,6 @@ class Committer:
         if self._is_subsumed(session, committable):
             return AlreadyCommitted("high-water mark")
         return None
-
-    def _target_changed(self, committable: Committable) -> TargetChangedError:
-        return TargetChangedError(
-            f"{committable.transaction} was pre-committed in {committable.target}, "
-            f"this sink is connected to {self._target}, whose ledger does not have it. "
-            "Nothing of it is committed here.",
-            remedy="point the sink at the target it was started with; "
-            "after a failover, check what the new one has.",
-        )
 
     def _still_held(self, requests: Sequence[CommitRequest], xids: Collection[Xid]) -> set[Xid]:
         """Return the branches whose sessions exist; the first try gives them time to close."""

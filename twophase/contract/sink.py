@@ -141,7 +141,8 @@ class CommitRequest:
 def another_target(committable: Committable, target: str) -> TargetChangedError:
     """Return the error of a piece without proof that was written to another target (I10)."""
     return TargetChangedError(
-        f"{committable.transaction} was written to {committable.target}, this is {target}.",
+        f"{committable.transaction} was written to {committable.target}; this is {target}, which "
+        "has no proof of it. Nothing of it is committed here.",
         remedy="point the sink to the target that it had; its pieces are there.",
     )
 
