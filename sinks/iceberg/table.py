@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """One version of a table, for the writers of one job and sink.
+    """One version of a table, for the writers of one job and sink, which compute the rest.
 
     Attributes:
         area: the staging area of the job and sink, in the table's folder.
@@ -101,11 +101,6 @@ class WrittenTable:
             TableColumn(field.name, form.type, field.required)
             for field, form in zip(self.schema.fields, forms, strict=True)
         ]
-
-    def __getstate__(self) -> dict[str, object]:
-        """What is computed stays here: the executors compute it."""
-        own = ("area", "target", "schema_json", "spec_json", "order_json", "properties", "fields")
-        return {name: getattr(self, name) for name in own}
 
 
 def fields_of(metadata: TableMetadata) -> dict[str, str]:

@@ -12,7 +12,7 @@ from twophase.sinks.paimon.private_api import PaimonTable, Schema
 
 @dataclass(frozen=True)
 class WrittenTable:
-    """One version of a table, for the writers of one job and sink.
+    """One version of a table, for the writers of one job and sink, which compute the rest.
 
     Attributes:
         area: the staging area of the job and sink, in the table's folder.
@@ -34,7 +34,3 @@ class WrittenTable:
     def table(self) -> PaimonTable:
         """The table."""
         return PaimonTable(self.location, self.name, Schema.decode(self.schema_json))
-
-    def __getstate__(self) -> dict[str, object]:
-        """What is computed stays here: the executors compute it."""
-        return {key: value for key, value in vars(self).items() if key != "table"}
