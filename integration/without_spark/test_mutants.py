@@ -215,12 +215,12 @@ NOT_SHOWN = {
     "a rewind leaves decided checkpoints to be committed later": _SAVEPOINT,
     "a rewind takes rows back in one sink": _SAVEPOINT,
     "a restore that another driver has done meanwhile is done again": _SAVEPOINT,
-    "the note of who has laid a folder is deleted first": _SAVEPOINT,
+    "the note of who has written a folder is deleted first": _SAVEPOINT,
     "superseded attempts are aborted in a target that lacks a checkpoint": (
         f"{_BY_HAND}: a target that is restored from a backup"
     ),
     "what was restored is restored again because its option stays set": _SAVEPOINT,
-    "what a restore has laid stays when it dies": _SAVEPOINT,
+    "what a restore has written stays when it dies": _SAVEPOINT,
     "a lineage that continues Spark's folder begins at 1": _SAVEPOINT,
     "an unknown branch is taken for committed": (
         f"{_BY_HAND}: a decided branch that was rolled back"

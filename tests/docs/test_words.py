@@ -24,6 +24,7 @@ BETTER = {
     r"what i[s] decided": "decided checkpoints",
     r"(there twic[e]|is there onc[e])": "exists twice, is duplicated",
     r"(another on[e]|other one[s]) than": "not the one that, differs from",
+    r"\bla(y|ys|i[d])\b": "write, written",
     r"from a backup of befor[e]": "from a backup taken before",
     r"back that (it|he|they) ha[d]": "restore its former ...",
     r"(?<!ere[\s_])is n[o] (checkpoint|savepoint|fence|header|package|list|JSON)": "is not a ...",

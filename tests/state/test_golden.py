@@ -570,7 +570,7 @@ def test_a_job_restores_from_the_savepoint(golden: Path, tmp_path: Path) -> None
     assert (lineage.first_checkpoint, lineage.start) == (3, ())
     assert (lineage.ancestors, lineage.proofs) == ({A: 2, B: 2}, P4)
     assert found.restore.adopting == (BODIES[f"{B}-2-3.2"],)
-    found.lay(tmp_path / "new", generation=4)
+    found.write_folder(tmp_path / "new", generation=4)
     folder = SparkFolder(tmp_path / "new/spark" / lineage.id, lineage)
     folder.prepare(None)
     assert (folder.planned(), folder.finished()) == (2, 2)

@@ -51,9 +51,9 @@ from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.plugin.adopted_query import (
     check_beginning,
     frozen_around,
-    is_unlaid,
-    lay,
+    is_unwritten,
     query_folder,
+    write_folder,
 )
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Note
@@ -209,12 +209,14 @@ def adopt_from_target(
             if query is not None:
                 check_beginning(query, plan.end)
             begins = _begins(job, plan, allowed=from_starting_offsets)
-            print_lines((*adoption_lines(plan, context.job, begins), *_laid(query, plan.end)))
+            print_lines(
+                (*adoption_lines(plan, context.job, begins), *_folder_lines(query, plan.end))
+            )
         note = _ask("Adopt this?", reason, yes=yes)
         starting = () if plan.end or plan.missed else confirmed(job)
         lineage = adopting.adopt(plan, note, starting)
         if query is not None and lineage is not None:
-            lay(query, lineage, note.at_ms)
+            write_folder(query, lineage, note.at_ms)
     what = "and a new lineage has begun" if lineage else "and goes on in its own lineage"
     _done(f"The log has adopted it, {what}.", query)
 
@@ -352,7 +354,7 @@ def _log_of(folder: str, job: str) -> JobLog:
 def _adoption(context: JobContext, storage: LocalStorage, query: Path | None) -> AdoptionRepair:
     if query is None:
         return AdoptionRepair(context, frozen_in(storage))
-    return AdoptionRepair(context, frozen_around(query), partial(is_unlaid, query))
+    return AdoptionRepair(context, frozen_around(query), partial(is_unwritten, query))
 
 
 def _begins(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:
@@ -364,7 +366,7 @@ def _begins(job: JobFile, plan: AdoptionPlan, *, allowed: bool) -> list[str]:
     return [ended if plan.checkpoint >= 0 else began, *offset_lines(plan.end)]
 
 
-def _laid(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
+def _folder_lines(query: Path | None, end: Sequence[str | None]) -> Iterable[str]:
     """Yield lines about what happens to Spark's folder of a query of the plugin form."""
     if query is None:
         return

@@ -55,7 +55,7 @@ The crash points of the protocol:
     S09  a savepoint that is disposed of has no manifest any more; S10 a part of it is gone
     S11  a rewind is recorded, no sink is rewound
     S12  one sink is, the next one is not        S13  all are, the lineage has not begun
-    S14  a rescale has laid Spark's files        S15  Spark has repartitioned their state
+    S14  a rescale has written Spark's files     S15  Spark has repartitioned their state
     R01  a repair has taken the job over        R02  the operator has said yes, nothing is recorded
     R03  the repair is recorded, and not carried out
     R04  lost pieces are written again          R05  the body that lists them is there,

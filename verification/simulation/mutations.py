@@ -587,11 +587,11 @@ _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
         OPERATED,
         [(accept_loss, "open_original", lambda *_: {})],
     ),
-    "the note of who has laid a folder is deleted first": (
+    "the note of who has written a folder is deleted first": (
         OPERATED,
-        [(abandoned_folders, "delete_laid", _delete_in_any_order)],
+        [(abandoned_folders, "delete_folder", _delete_in_any_order)],
     ),
-    "what a restore has laid stays when it dies": (
+    "what a restore has written stays when it dies": (
         OPERATED,
         [(abandoned_folders, "_never_begun", lambda *_: set())],
     ),
@@ -665,7 +665,7 @@ _SOONER: dict[str, Mapping[str, Any]] = {
         "drivers": 3,
         "suspicion": 1.0,
     },
-    "the note of who has laid a folder is deleted first": {
+    "the note of who has written a folder is deleted first": {
         "mishaps": (Mishap("disk rmdir", 1, 0.0),) * 10,
         "incident": "",
     },

@@ -567,8 +567,8 @@ class Operator:
         )
 
     def _check_folders(self) -> None:
-        """What a restore that has died has laid of Spark's folder is gone; an empty folder may be
-        left, whose note of who laid it was not written yet, or deleted last.
+        """What a restore that has died has written of Spark's folder is gone; an empty folder may
+        be left, whose note of who wrote it was not written yet, or deleted last.
         """
         if self._oracle.repaired.damaged:
             return

@@ -39,8 +39,8 @@ DEAR = {
     "the ledger is collapsed before the mark is raised",
     "the ledger is read without a lock",
     "the mark is raised to what a target lacks",
-    "the note of who has laid a folder is deleted first",
-    "what a restore has laid stays when it dies",
+    "the note of who has written a folder is deleted first",
+    "what a restore has written stays when it dies",
 }
 """Those that may take a hundred seeds and more to be found: nine tenths of what all cost."""
 

@@ -99,8 +99,8 @@ def test_a_folder_that_the_log_does_not_know_is_left_alone(root: Path) -> None:
     assert names(root) == [1, 77]
 
 
-def laid(root: Path, number: int, generation: int) -> Path:
-    """Spark's folder of a lineage that a restore has laid, and that never began."""
+def written(root: Path, number: int, generation: int) -> Path:
+    """Spark's folder of a lineage that a restore has written, and that never began."""
     folder = root / f"00000000-0000-4000-8000-{number:012d}"
     for log in ("offsets", "commits"):
         (folder / log).mkdir(parents=True)
@@ -111,14 +111,14 @@ def laid(root: Path, number: int, generation: int) -> Path:
 
 @pytest.mark.parametrize("call", ["rmtree", "unlink"])
 @pytest.mark.parametrize("count", range(1, 4))
-def test_a_laid_folder_that_cannot_be_deleted_is_by_the_next_start(
+def test_a_written_folder_that_cannot_be_deleted_is_by_the_next_start(
     root: Path, monkeypatch: pytest.MonkeyPatch, call: str, count: int
 ) -> None:
-    """Found by the simulation: the note of who laid it went first, and nothing told any more that
+    """Found by the simulation: the note of who wrote it went first, and nothing told any more that
     the rest may go.
     """
     *_, history = lives(root, 2)
-    folder = laid(root, 50, generation=1)
+    folder = written(root, 50, generation=1)
     calls = itertools.count(1)
     owner: Any = shutil if call == "rmtree" else os
     real = getattr(owner, call)

@@ -125,11 +125,11 @@ def test_an_older_savepoint_is_refused_while_the_sinks_are_ahead(world: World) -
     world.is_exact("job", 4)
 
 
-def test_a_driver_whose_folder_a_newer_one_has_deleted_does_not_lay_it_again(
+def test_a_driver_whose_folder_a_newer_one_has_deleted_does_not_write_it_again(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It stands still while it lays Spark's files, and is overtaken. Nobody would delete the rest:
-    the mark that names its generation is gone.
+    """It stands still while it writes Spark's files, and is overtaken. Nobody would delete the
+    rest: the mark that names its generation is gone.
     """
     world.drive(2)
     path = world.make()
@@ -137,8 +137,8 @@ def test_a_driver_whose_folder_a_newer_one_has_deleted_does_not_lay_it_again(
     left = [world.root / "again" / "spark"]
 
     def overtaken(_: str) -> None:
-        for laid in left.pop().iterdir() if left else ():
-            shutil.rmtree(laid)
+        for written in left.pop().iterdir() if left else ():
+            shutil.rmtree(written)
 
     monkeypatch.setattr(savepoint_restore, "failpoint", overtaken)
     with pytest.raises(SavepointError, match="could not be written"):

@@ -1,4 +1,4 @@
-"""Spark's folder of a lineage, as a savepoint takes it and as a restore lays it. No Spark."""
+"""Spark's folder of a lineage, as a savepoint takes it and as a restore writes it. No Spark."""
 
 from __future__ import annotations
 

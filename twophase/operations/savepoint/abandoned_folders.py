@@ -10,7 +10,7 @@ from collections.abc import Container
 from contextlib import suppress
 from pathlib import Path
 
-from twophase.operations.savepoint.savepoint_restore import LAID_BY, delete_laid
+from twophase.operations.savepoint.savepoint_restore import LAID_BY, delete_folder
 from twophase.state.checkpoints.store import retained
 from twophase.state.journal.history import History
 
@@ -27,7 +27,8 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
 
     Args:
         root: holds a folder for each lineage, under its id. Folders that the log does not know are
-            left alone, unless a restore of an older driver laid them and their lineage never began.
+            left alone, unless a restore of an older driver wrote them and their lineage never
+            began.
         history: the job's history from its log.
         num_retained: how many committed checkpoints can be restored.
     """
@@ -40,7 +41,7 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
     left = (known - needed - {current.id}) | _never_begun(root, known, history.generation)
     for name in sorted(left.intersection(os.listdir(root))):
         try:
-            delete_laid(root / name)
+            delete_folder(root / name)
         except FileNotFoundError:  # another process was quicker
             continue
         except OSError as error:
@@ -52,20 +53,20 @@ def delete_abandoned(root: Path, history: History, num_retained: int) -> None:
 
 
 def _never_begun(root: Path, known: Container[str], generation: int) -> set[str]:
-    """Return the folders that restores of older drivers laid, of lineages that never began.
+    """Return the folders that restores of older drivers wrote, of lineages that never began.
 
-    A driver of a newer generation may be laying one at this moment.
+    A driver of a newer generation may be writing one at this moment.
     """
     return {
         path.name
         for path in root.iterdir()
         if path.name not in known
         and _LINEAGE.fullmatch(path.name)
-        and _generation_that_laid(path) < generation
+        and _generation_that_wrote(path) < generation
     }
 
 
-def _generation_that_laid(folder: Path) -> float:
+def _generation_that_wrote(folder: Path) -> float:
     with suppress(FileNotFoundError, NotADirectoryError, ValueError):
         return int((folder / LAID_BY).read_text())
     return math.inf

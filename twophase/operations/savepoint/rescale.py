@@ -2,7 +2,7 @@
 
 1. check        the whole savepoint is read and compared with its manifest, and what cannot be
                 rescaled is refused, before anything is written
-2. lay          Spark's files are written to `scratch` in the folder of the new savepoint
+2. write        Spark's files are written to `scratch` in the folder of the new savepoint
 3. repartition  Spark writes the state once more, as a micro-batch of its own. It reads nothing and
                 calls no sink, so this uses up a number that no checkpoint has
 4. copy         the bodies, and Spark's files of the cut after that micro-batch
@@ -29,7 +29,11 @@ from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.format import SCRATCH, Savepoint, SavepointWriter, check_empty
 from twophase.operations.savepoint.make import OPTION, open_savepoint
 from twophase.operations.savepoint.manifest import Manifest
-from twophase.operations.savepoint.savepoint_restore import lay_spark, noted_header, verified
+from twophase.operations.savepoint.savepoint_restore import (
+    noted_header,
+    verified,
+    write_spark_folder,
+)
 from twophase.spark.folder import state_backend, state_stores
 from twophase.spark.folder.noted_settings import shuffle_partitions
 from twophase.spark.folder.spark_cut import files_of_cut
@@ -100,7 +104,7 @@ class Rescaler:
         writer.claim(savepoint.manifest.job)
         with writer.writing():
             try:
-                self._lay(scratch)
+                self._write_folder(scratch)
                 rescale = self._repartition(scratch, repartition)
                 self._copy(writer, scratch, rescale)
             finally:
@@ -114,10 +118,10 @@ class Rescaler:
                 rescaled=(*savepoint.manifest.rescaled, rescale),
             )
 
-    def _lay(self, scratch: Path) -> None:
+    def _write_folder(self, scratch: Path) -> None:
         """Step 2."""
         scratch.mkdir(mode=0o700)
-        lay_spark(self._savepoint, scratch)
+        write_spark_folder(self._savepoint, scratch)
         (scratch / "metadata").write_text(json.dumps({"id": new_lineage_id()}))
         failpoint("S14")
         try:

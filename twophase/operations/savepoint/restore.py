@@ -147,10 +147,10 @@ def restored_checkpoint(
     raise _beginning_gone(job, lineage, found) from found
 
 
-def laid_checkpoint(job: str, lineage: Lineage) -> CompletedCheckpoint | None:
+def copied_checkpoint(job: str, lineage: Lineage) -> CompletedCheckpoint | None:
     """Return the checkpoint of the savepoint whose copy of Spark's folder a lineage began with.
 
-    The copy was verified before it was laid, and is whole whatever has become of the savepoint.
+    The copy was verified before it was written, and is whole whatever has become of the savepoint.
 
     Returns:
         None if it began without one, or if the savepoint is gone, damaged or another one by now.

@@ -4,8 +4,8 @@ The steps of a start, in which it happens:
 
 before 3.   the whole savepoint is read and compared with its manifest, before anything is written
 3. recover  the job is taken over, and checkpoints that the savepoint holds as pending are committed
-4. lineage  Spark's files are laid below `spark/<lineage>`, without `metadata`; then the record
-            LINEAGE. A folder that was laid for a lineage that never began is deleted by a start of
+4. lineage  Spark's files are written below `spark/<lineage>`, without `metadata`; then the record
+            LINEAGE. A folder that was written for a lineage that never began is deleted by a start of
             a newer generation (operations/savepoint/abandoned_folders.py)
 5. folder   `metadata`, by `SparkFolder.prepare`
 
@@ -45,7 +45,7 @@ from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
 LAID_BY = "_laid_by"
-"""In Spark's folder of a restored lineage: the generation of the driver that laid its files."""
+"""In Spark's folder of a restored lineage: the generation of the driver that wrote its files."""
 
 _SPARK = "spark"
 
@@ -57,19 +57,19 @@ class SavepointRestore:
     Attributes:
         restore: for the coordinator.
         savepoint: verified.
-        lays: whether its copy of Spark's folder is used.
+        copies_folder: whether its copy of Spark's folder is used.
     """
 
     restore: Restore
     savepoint: Savepoint
-    lays: bool
+    copies_folder: bool
 
     def noted_header(self) -> str:
         """What Spark noted with the newest offsets in it; empty if its copy is not used."""
-        return noted_header(self.savepoint) if self.lays else ""
+        return noted_header(self.savepoint) if self.copies_folder else ""
 
-    def lay(self, root: Path, generation: int) -> None:
-        """Lay Spark's files, in step 4. If it fails, nothing of it is left.
+    def write_folder(self, root: Path, generation: int) -> None:
+        """Write Spark's files, in step 4. If it fails, nothing of it is left.
 
         Args:
             root: the job's folder.
@@ -79,23 +79,23 @@ class SavepointRestore:
             SavepointError: the files could not be written.
             CorruptRecordError: the savepoint has changed since it was verified.
         """
-        if not self.lays:
+        if not self.copies_folder:
             return
         folder = root / "spark" / self.restore.lineage.id
         try:
             folder.mkdir(mode=0o700, parents=True)
             (folder / LAID_BY).write_text(str(generation))
-            lay_spark(self.savepoint, folder)
+            write_spark_folder(self.savepoint, folder)
             failpoint("S06")
         except BaseException as error:
             with suppress(OSError):  # the next start deletes what is left
-                delete_laid(folder)
+                delete_folder(folder)
             if isinstance(error, OSError):
-                raise _not_laid(self.savepoint, folder, error) from error
+                raise _not_written(self.savepoint, folder, error) from error
             raise
 
 
-def delete_laid(folder: Path) -> None:
+def delete_folder(folder: Path) -> None:
     """Delete Spark's folder of a lineage; `LAID_BY` last, which tells the next start that it may.
 
     Raises:
@@ -138,20 +138,20 @@ def load_savepoint(
     store = CompletedCheckpointStore(storage, log, num_retained=1)
     restore = restore_of_savepoint(savepoint, options, log, store)
     checkpoint, manifest = restore.checkpoint, savepoint.manifest
-    lays = _lays(job, savepoint, checkpoint, states, options, plan)
-    if lays:
+    copies = _copies_folder(job, savepoint, checkpoint, states, options, plan)
+    if copies:
         _check_room(savepoint, storage.root)
-    lines = checkpoint.offsets.end if lays else states.start_offsets(checkpoint, options)
+    lines = checkpoint.offsets.end if copies else states.start_offsets(checkpoint, options)
     begins = released(log.history, restore.keep, lines, lines)
     check_sources(job, path, storage, states, begins, options)
     lineage = replace(
         restore.lineage,
         id=new_lineage_id(),
-        first_checkpoint=manifest.last_batch + 1 if lays else 1,
-        start=() if lays else begins,
-        rescaled=manifest.rescaled if lays else (),
+        first_checkpoint=manifest.last_batch + 1 if copies else 1,
+        start=() if copies else begins,
+        rescaled=manifest.rescaled if copies else (),
     )
-    return SavepointRestore(replace(restore, lineage=lineage, begins=begins), savepoint, lays)
+    return SavepointRestore(replace(restore, lineage=lineage, begins=begins), savepoint, copies)
 
 
 def restore_of_savepoint(
@@ -237,7 +237,7 @@ def noted_header(savepoint: Savepoint) -> str:
     return lines[1] if len(lines) > 1 else ""
 
 
-def _lays(
+def _copies_folder(
     job: str,
     savepoint: Savepoint,
     checkpoint: CompletedCheckpoint,
@@ -284,7 +284,7 @@ def _check_room(savepoint: Savepoint, root: Path) -> None:
         )
 
 
-def lay_spark(savepoint: Savepoint, folder: Path) -> None:
+def write_spark_folder(savepoint: Savepoint, folder: Path) -> None:
     """Write the savepoint's copy of Spark's folder to a new folder, durably, without `metadata`.
 
     Raises:
@@ -312,7 +312,7 @@ def _make_folders(folder: Path, inner: Path) -> None:
         inner.mkdir(mode=0o700, exist_ok=True)
 
 
-def _not_laid(savepoint: Savepoint, folder: Path, error: OSError) -> SavepointError:
+def _not_written(savepoint: Savepoint, folder: Path, error: OSError) -> SavepointError:
     return SavepointError(
         f"Spark's files of the savepoint {savepoint.where} could not be written to {folder}: "
         f"{error}. Nothing of it is left, and no lineage has begun.",

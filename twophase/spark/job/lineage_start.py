@@ -20,7 +20,7 @@ from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.fork import close_all, open_as, open_original
 from twophase.operations.savepoint.restore import (
     begun_with,
-    laid_checkpoint,
+    copied_checkpoint,
     load_restore,
     restored_checkpoint,
 )
@@ -113,7 +113,7 @@ class LineageStart:
         options = self._context.options
         if self.restore is not None:
             if self._savepoint is not None:
-                self._savepoint.lay(self._storage.root, log.history.generation)
+                self._savepoint.write_folder(self._storage.root, log.history.generation)
             if self.restore.sink_ahead is SinkAhead.REWIND:
                 self._go_back()
             coordinator.begin_lineage(self.restore.lineage)
@@ -147,7 +147,7 @@ class LineageStart:
         """
         states, options = self._states, self._context.options
         checkpoint = self._checkpoint(coordinator)
-        of_spark = checkpoint if coordinator.newest() else self._laid(coordinator)
+        of_spark = checkpoint if coordinator.newest() else self._copied(coordinator)
         if of_spark is not None:
             states.check_plan(of_spark, options)
         if not self._is_initialized:
@@ -198,7 +198,7 @@ class LineageStart:
             if (lineage := history.lineage) is not None:
                 newest = history.newest(lineage.id)
                 store = CompletedCheckpointStore(self._storage, log, num_retained=1)
-                checkpoint = store.read(newest) if newest else laid_checkpoint(name, lineage)
+                checkpoint = store.read(newest) if newest else copied_checkpoint(name, lineage)
                 spark = self._storage.root / "spark" / lineage.id
         if checkpoint is None and spark is not None:
             self._states.check_logs(name, spark)
@@ -206,11 +206,11 @@ class LineageStart:
         if checkpoint is not None:
             self._states.check_plan(checkpoint, self._context.options)
 
-    def _laid(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
-        """Return the checkpoint of the savepoint that an older driver has laid for the lineage."""
+    def _copied(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
+        """Return the checkpoint of the savepoint that an older driver began the lineage with."""
         if self.restore is not None:
-            return None  # its savepoint was compared before anything was laid
-        return laid_checkpoint(self._context.job, coordinator.lineage)
+            return None  # its savepoint was compared before anything was written
+        return copied_checkpoint(self._context.job, coordinator.lineage)
 
     def _checkpoint(self, coordinator: CheckpointCoordinator) -> CompletedCheckpoint | None:
         """Return the checkpoint whose operator states the run begins with; None if it has none.

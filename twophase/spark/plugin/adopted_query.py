@@ -101,7 +101,7 @@ def check_beginning(path: Path, end: Sequence[str | None]) -> None:
         )
 
 
-def is_unlaid(path: Path, history: History) -> bool:
+def is_unwritten(path: Path, history: History) -> bool:
     """Return whether nothing is decided since an adoption that is not in Spark's folder yet, or not
     known to be: a start may have planned from elsewhere than was confirmed.
     """
@@ -116,7 +116,7 @@ def is_unlaid(path: Path, history: History) -> bool:
         return True
 
 
-def lay(path: Path, lineage: Lineage, now_ms: int) -> None:
+def write_folder(path: Path, lineage: Lineage, now_ms: int) -> None:
     """Move aside what Spark has in the folder, and write what the lineage begins with.
 
     Args:
