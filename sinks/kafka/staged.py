@@ -1,4 +1,4 @@
-"""Phase 2 of `protocol=staged`: pieces are copied from the staging topic, or withdrawn.
+"""Phase 2 of `protocol=staged`: pieces are copied from the staging topic, or aborted.
 
 A commit:
 

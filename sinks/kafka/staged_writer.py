@@ -99,7 +99,7 @@ class StagedWriter(TaskWriter):
         with self._declining():
             self._announce(encoded(piece))
         if error := self._closed(self._taken.announced_at):
-            self._withdraw()
+            self._unannounce()
             raise error
         failpoint("C05")
         return piece
@@ -108,7 +108,7 @@ class StagedWriter(TaskWriter):
         """See `SinkWriter.abort`."""
         if self._sender is not None:
             self._sender.drop()
-            self._withdraw()
+            self._unannounce()
             self._sender = None
 
     def _begin(self) -> Sender:
@@ -130,8 +130,8 @@ class StagedWriter(TaskWriter):
             sender.send(self._options.ledger, record, key, FENCES)
             sender.flush()
 
-    def _withdraw(self) -> None:
-        """Take the announcement back. What cannot be withdrawn now is found in doubt."""
+    def _unannounce(self) -> None:
+        """Take the announcement back. If that fails, the piece is found in doubt."""
         with suppress(SendError):
             if self._is_announced:
                 self._announce(None)

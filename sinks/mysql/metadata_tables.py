@@ -467,7 +467,7 @@ class MetadataTables:
             if not removed:
                 return
 
-    def take_back(self, session: Session, job: str, sink: str, lineage: str, last: int) -> None:
+    def rewind(self, session: Session, job: str, sink: str, lineage: str, last: int) -> None:
         """Remove the proofs of a lineage after `last`; -1 removes them all."""
         mine = (job, sink, lineage)
         keys = self._ledger_keys(session, "checkpoint >= %s", *mine, last + 1)

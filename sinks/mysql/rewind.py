@@ -160,7 +160,7 @@ class Rewind:
             last = self._keep.get(lineage, -1)
             if more := self._rows_after(session, lineage, last):
                 raise self._changed([f"{value}: {rows} rows more" for value, rows in more.items()])
-            metadata.take_back(session, *self._owner, lineage, last)
+            metadata.rewind(session, *self._owner, lineage, last)
 
     def _check_fence(self, session: Session, attempt: Attempt) -> None:
         fence = self._metadata.read_fence(session, *self._owner, locked=True)

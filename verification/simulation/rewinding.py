@@ -61,7 +61,7 @@ class Rewind:
                     "`restore.sink_ahead=rewind` as that one.",
                 )
 
-    def take_back(self) -> None:
+    def rewind(self) -> None:
         """Remove the rows, then the proofs, of every checkpoint after those that are kept.
 
         Raises:
@@ -79,7 +79,7 @@ class Rewind:
         """See `RewindsInSteps.settle_rewind`.
 
         Raises:
-            FencedError, pymysql.Error: as `take_back`.
+            FencedError, pymysql.Error: as `rewind`.
         """
         self._reach()
         oracle = self.world.oracle

@@ -112,7 +112,7 @@ class OpenWatchedSink(OpenArrowSink):
     def rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
         """As a sink without transactions does it: the rows go, then their proofs."""
         self.check_rewind(keep)
-        self._rewind(keep, attempt).take_back()
+        self._rewind(keep, attempt).rewind()
         self._open._is_half_rewound = False
 
     def settle_rewind(self, keep: Mapping[str, int], attempt: Attempt) -> None:
