@@ -8,6 +8,7 @@ speed depends on it, so the order need not be the server's: a collation may sort
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -53,7 +54,7 @@ def key_order(table: Table, plans: Sequence[ColumnPlan]) -> tuple[str, ...]:
 
 
 def in_order(batches: Sequence[pa.RecordBatch], order: Sequence[str]) -> list[pa.RecordBatch]:
-    """Return the rows of some batches in one batch, sorted.
+    """Return the rows of some batches in one batch, sorted; the batches if they are sorted.
 
     Args:
         batches: at least one.
@@ -64,9 +65,20 @@ def in_order(batches: Sequence[pa.RecordBatch], order: Sequence[str]) -> list[pa
     rows = pa.Table.from_batches(batches)
     # by number: a name that begins with a dot would be a path
     key = pa.table({str(place): rows.column(name) for place, name in enumerate(order)})
+    if _are_in_order(key.columns):
+        return [*batches]
     places = pc.sort_indices(key, sort_keys=[(name, "ascending") for name in key.column_names])
     found: list[pa.RecordBatch] = rows.take(places).combine_chunks().to_batches()
     return found
+
+
+def _are_in_order(key: Sequence[pa.ChunkedArray]) -> bool:
+    """Return whether no row is greater than the next one; False where a value is NULL."""
+    kept: Any = pa.scalar(True)
+    for column in reversed(key):
+        row, following = column[:-1], column[1:]
+        kept = pc.or_(pc.less(row, following), pc.and_(pc.equal(row, following), kept))
+    return bool(pc.all(kept, skip_nulls=False).as_py())
 
 
 def _numbers_rows(column: Column) -> bool:

@@ -113,3 +113,27 @@ def test_no_row_is_lost_by_the_order(order: tuple[str, ...]) -> None:
 
 def _comparable(value: object) -> object:
     return value.encode() if isinstance(value, str) else value
+
+
+KEY = pa.schema([("a", pa.int64()), ("b", pa.string())])
+Rows = list[tuple[int | None, str]]
+RUNS: dict[str, tuple[list[Rows], bool]] = {
+    "one row": ([[(1, "b")]], True),
+    "rises": ([[(1, "b"), (2, "a")], [(3, "a")]], True),
+    "stays": ([[(1, "b"), (1, "b")], [(1, "b"), (1, "c")]], True),
+    "falls in a batch": ([[(2, "a"), (1, "b")]], False),
+    "falls after a batch": ([[(1, "a"), (3, "a")], [(2, "b"), (4, "a")]], False),
+    "falls in the second field": ([[(1, "b"), (1, "a"), (2, "a")]], False),
+    "NULL": ([[(1, "a"), (None, "b")]], False),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_rows_that_come_in_order_are_not_copied(name: str) -> None:
+    runs, in_place = RUNS[name]
+    batches = [pa.RecordBatch.from_pylist([{"a": a, "b": b} for a, b in run], KEY) for run in runs]
+    found = in_order(batches, ("a", "b"))
+    assert ([*map(id, found)] == [*map(id, batches)]) is in_place
+    rows = [(row["a"], row["b"]) for batch in found for row in batch.to_pylist()]
+    given = [row for run in runs for row in run]
+    assert rows == sorted(given, key=lambda row: (row[0] is None, row))
