@@ -190,7 +190,7 @@ def test_librdkafka_refuses_the_same(
     }[wrong]
     if wrong == "password":
         monkeypatch.setenv("SOURCE_PASSWORD", "wrong")
-    consumer = Consumer(settings(KafkaOptions.parse(options | changed), []))
+    consumer = Consumer(settings(KafkaOptions.parse(options | changed), [], 1))
     try:
         with pytest.raises(KafkaException):
             consumer.list_topics(timeout=2)

@@ -13,6 +13,7 @@ from twophase.errors import PreflightError
 from twophase.sources.kafka import engines
 from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.engines import close_clusters, cluster_of
+from twophase.sources.kafka.fetch_librdkafka import settings
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
 
 
@@ -78,3 +79,12 @@ def test_all_are_closed_at_once(closed: list[Cluster]) -> None:
     found = {cluster_of(options(number)) for number in range(3)}
     close_clusters()
     assert set(closed) == found
+
+
+@pytest.mark.parametrize(
+    ("records", "queued"), [(0, 1), (1, 1), (500, 500), (20_000, 20_000), (10**9, 20_000)]
+)
+def test_a_read_of_a_short_range_fetches_no_queue_of_later_records(
+    records: int, queued: int
+) -> None:
+    assert settings(options(1), [], records)["queued.min.messages"] == queued

@@ -20,6 +20,7 @@ from twophase.sources.kafka.options import KafkaOptions
 
 _BLOCK = 1_000
 _BLOCK_BYTES = 1024 * 1024
+_QUEUED = 20_000
 _POLL_S = 0.01
 # The garbage collector tracks each message; all messages of a block are freed
 # before the next block.
@@ -47,7 +48,10 @@ def fetch(
     # A new consumer for each read, so that its queue cannot hold anything from an earlier
     # assignment. It costs 10 ms.
     secrets, troubles = fingerprint(options), list[str]()
-    with closing_in_time(_consumer(options, guard, troubles)) as consumer, _rare_collections():
+    with (
+        closing_in_time(_consumer(options, item, guard, troubles)) as consumer,
+        _rare_collections(),
+    ):
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
         position, most = item.start, _BLOCK
         while position < item.end:
@@ -72,13 +76,16 @@ def fetch(
                 yield _block(messages, wanted, guard)
 
 
-def _consumer(options: KafkaOptions, guard: ReadGuard, troubles: list[str]) -> Any:
+def _consumer(
+    options: KafkaOptions, item: OffsetRange, guard: ReadGuard, troubles: list[str]
+) -> Any:
+    records = item.end - item.start
     try:
-        return Consumer(settings(options, troubles))
+        return Consumer(settings(options, troubles, records))
     except KafkaException:
         check_secrets(options)  # a file may have been replaced just now
     try:
-        return Consumer(settings(options, troubles))
+        return Consumer(settings(options, troubles, records))
     except KafkaException as error:
         guard.refused(str(error))
 
@@ -99,12 +106,13 @@ def _next_request(messages: Sequence[Any]) -> int:
     return max(1, min(_BLOCK, 2 * _BLOCK_BYTES // bytes_of_two))
 
 
-def settings(options: KafkaOptions, troubles: list[str]) -> dict[str, Any]:
+def settings(options: KafkaOptions, troubles: list[str], records: int) -> dict[str, Any]:
     """Return the settings of the consumer, including the connection.
 
     Args:
         options: of the source.
         troubles: gets the failures of the client that do not arrive with the messages.
+        records: that will be read, at most; the client keeps no more of them ready.
     """
     own = connection.for_librdkafka(options)
     if "oauth_cb" in own:
@@ -131,7 +139,7 @@ def settings(options: KafkaOptions, troubles: list[str]) -> dict[str, Any]:
         "fetch.queue.backoff.ms": 2,
         "fetch.wait.max.ms": 5,
         "log_level": 2,  # failures arrive with the messages
-        "queued.min.messages": 20_000,
+        "queued.min.messages": max(1, min(_QUEUED, records)),
         "queued.max.messages.kbytes": 8 * 1024,
     }
 
