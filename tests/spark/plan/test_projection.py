@@ -206,27 +206,40 @@ def test_a_job_says_what_chains_and_why_the_rest_does_not(stream: Any) -> None:
     assert chaining(other, a=other).unchained == {"a": "only Spark reads the source rate"}
 
 
-def test_the_columns_of_a_micro_batch_lead_to_those_of_the_source(
-    stream: Any, monkeypatch: pytest.MonkeyPatch
-) -> None:
+PENDING: Any = SimpleNamespace(
+    offsets=FrozenOffsets((None,), ("-",)),
+    missing=lambda: ["facts", "lake"],
+    transaction=lambda name: name,
+)
+
+
+def micro_batch(**columns: DataType) -> Any:
+    """A micro-batch of two partitions, as Spark passes it."""
+    batch: Any = Node("LogicalRDD", [Column(name) for name in columns])
+    batch.rdd = lambda: SimpleNamespace(getNumPartitions=lambda: 2, id=lambda: 7)
+    batch.schema = struct(**columns)
+    return batch
+
+
+@pytest.fixture
+def two_ranges(monkeypatch: pytest.MonkeyPatch, stream: Any) -> None:
+    """A source that two tasks read."""
+    source = chaining(stream).source
+    assert source is not None
+    monkeypatch.setattr(type(source.source), "ranges", lambda *_: ["one", "two"])
+
+
+@pytest.mark.usefixtures("two_ranges")
+def test_the_columns_of_a_micro_batch_lead_to_those_of_the_source(stream: Any) -> None:
     frame = stream.select(at="at", number="id", name="name")
     made = chaining(frame, facts=frame, lake=frame, strange=frame)
-    batch: Any = Node("LogicalRDD", [Column(name) for name in frame.columns])
-    batch.rdd = lambda: SimpleNamespace(getNumPartitions=lambda: 2, id=lambda: 7)
+    batch = micro_batch(at=AT, number=ID, name=NAME)
     other: Any = Node("LogicalRDD", [Column(name) for name in frame.columns])
     rows = batch.select(n="number", when="at")
-    batch.schema = struct(at=AT, number=ID, name=NAME)
     rows.schema, other.schema = struct(n=ID, when=AT), struct(id=ID)
-    assert made.source is not None
-    monkeypatch.setattr(type(made.source.source), "ranges", lambda *_: ["one", "two"])
     sink = OpenFolderSink("/x", "job", "facts")
-    pending: Any = SimpleNamespace(
-        offsets=FrozenOffsets((None,), ("-",)),
-        missing=lambda: ["facts", "lake"],
-        transaction=lambda name: name,
-    )
     given: Any = {"facts": (sink, rows), "lake": (sink, batch), "strange": (sink, other)}
-    chain = made.chain(batch, pending, given, again=False)
+    chain = made.chain(batch, PENDING, given, again=False)
     assert chain is not None
     assert [(link.sink, link.columns) for link in chain.links] == [
         ("facts", (0, 2)),
@@ -235,3 +248,21 @@ def test_the_columns_of_a_micro_batch_lead_to_those_of_the_source(
     assert chain.links[0].schema == pa.schema(
         [("n", pa.int64()), ("when", pa.timestamp("us", "Europe/Rome"))]
     )
+
+
+@pytest.mark.usefixtures("two_ranges")
+def test_the_plan_of_a_micro_batch_that_a_sink_takes_as_it_is_is_not_walked(stream: Any) -> None:
+    frame = stream.select(at="at", number="id", name="name")
+    made = chaining(frame, facts=frame, lake=frame)
+    batch = micro_batch(at=AT, number=ID, name=NAME)
+    walked = list[str]()
+    batch.output = lambda: walked.append("output")
+    sink = OpenFolderSink("/x", "job", "facts")
+    given: Any = dict.fromkeys(("facts", "lake"), (sink, batch))
+    chain = made.chain(batch, PENDING, given, again=False)
+    assert chain is not None
+    assert [(link.sink, link.columns) for link in chain.links] == [
+        ("facts", (2, 0, 1)),
+        ("lake", (2, 0, 1)),
+    ]
+    assert walked == []

@@ -185,20 +185,21 @@ class Chaining:
             batch: the micro-batch, as Spark passes it.
             rows: the sink's rows of it.
         """
-        found = projection_of(rows)
-        if (
-            self.source is None
-            or isinstance(found, str)
-            or not is_same_leaf(found.leaf, analyzed(batch))
-        ):
+        if self.source is None:
             return None
+        places = self.source.columns
+        if rows is not batch:  # each step through a plan asks Spark's JVM
+            found = projection_of(rows)
+            if isinstance(found, str) or not is_same_leaf(found.leaf, analyzed(batch)):
+                return None
+            places = tuple(places[place] for place in found.columns)
         conf = rows.sparkSession.conf
         schema = to_arrow_schema(
             rows.schema,
             timezone=conf.get("spark.sql.session.timeZone"),
             prefers_large_types=conf.get(_LARGE, "false") == "true",
         )
-        return Columns(tuple(self.source.columns[place] for place in found.columns), schema)
+        return Columns(places, schema)
 
     def add_to_progress(self, records: int) -> None:
         """Have Spark count the rows of the source that a chain has read in a micro-batch.
