@@ -19,7 +19,9 @@ print(daemon.threads(), any("socket" in file for file in files), "pyarrow.comput
 print([name for name in ("pandas", "numpy.random") if name in sys.modules])
 sources = {entry.module for entry in entry_points(group="twophase.sources")}
 print(len(sources) >= 3, sources - sys.modules.keys())
+print([name for name in sys.argv[1:] if name not in sys.modules])
 """  # noqa: E501
+NEEDED = ("twophase.spark.batch.writer_task", "twophase.spark.batch.chain")
 # pyspark's daemon tells its port on standard output, and ends when its standard input does.
 ENVIRONMENT = {"OMP_NUM_THREADS": "1"}
 
@@ -29,12 +31,12 @@ def test_what_workers_need_is_imported_and_nothing_that_a_fork_would_break() -> 
     numbers that every worker would begin alike.
     """
     found = subprocess.check_output(
-        [sys.executable, "-c", PROGRAM],
+        [sys.executable, "-c", PROGRAM, *NEEDED],
         stdin=subprocess.DEVNULL,
         env={**os.environ, **ENVIRONMENT},
         text=True,
     )
-    assert found == "1 False True True\n[]\nTrue set()\n"
+    assert found == "1 False True True\n[]\nTrue set()\n[]\n"
 
 
 def serve(**environment: str) -> tuple[str, int]:

@@ -34,6 +34,7 @@ _MODULES = (
     "pyspark.sql.types",
     "pyspark.sql.pandas.serializers",
     "twophase.spark.batch.writer_task",
+    "twophase.spark.batch.chain",
 )
 _SOURCES = "twophase.sources"
 """The group of the entry points of sources."""
