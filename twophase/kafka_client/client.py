@@ -11,6 +11,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import suppress
 from typing import Any, TypeVar
 
 from kafka import KafkaAdminClient, TopicPartition
@@ -66,11 +67,29 @@ class BrokerClient:
         self._options = options
         self._rights = rights
         self._admin: Any = None
+        self._opening: threading.Thread | None = None
         self._lock = threading.Lock()
         self._isolation = KafkaIsolation.build_from(isolation.value)
 
+    def open_ahead(self) -> None:
+        """Open the connection in a thread, for a request to come, which takes 110 ms.
+
+        If it cannot be opened, that request tries again, and reports it.
+        """
+        if self._admin is None:
+
+            def opened() -> None:
+                with suppress(Exception):
+                    self._open()
+
+            name = "twophase-kafka-opening"
+            self._opening = threading.Thread(target=opened, name=name, daemon=True)
+            self._opening.start()
+
     def close(self) -> None:
         """Close the connection; the next request opens it again."""
+        if self._opening is not None:
+            self._opening.join()
         with self._lock:
             admin, self._admin = self._admin, None
         if admin is not None:

@@ -33,6 +33,10 @@ class MemoryCluster:
     times: dict[Partition, int | None] = field(default_factory=dict)
     policies: dict[str, str | None] = field(default_factory=dict)
     asked: int = 0
+    opened_ahead: int = 0
+
+    def open_ahead(self) -> None:
+        self.opened_ahead += 1
 
     def topics(self, names: Collection[str]) -> dict[str, Topic]:
         return {

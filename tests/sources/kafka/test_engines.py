@@ -9,11 +9,14 @@ from importlib.metadata import requires
 
 import pytest
 
+from tests.sources.kafka.memory_cluster import MemoryCluster
 from twophase.errors import PreflightError
 from twophase.sources.kafka import engines
+from twophase.sources.kafka.block import Wanted
 from twophase.sources.kafka.cluster import Cluster
-from twophase.sources.kafka.engines import close_clusters, cluster_of
+from twophase.sources.kafka.engines import close_clusters, cluster_of, read_range
 from twophase.sources.kafka.fetch_librdkafka import settings
+from twophase.sources.kafka.offsets import OffsetRange
 from twophase.sources.kafka.options import FetchEngine, KafkaOptions
 
 
@@ -88,3 +91,17 @@ def test_a_read_of_a_short_range_fetches_no_queue_of_later_records(
     records: int, queued: int
 ) -> None:
     assert settings(options(1), [], records)["queued.min.messages"] == queued
+
+
+@pytest.mark.parametrize("again", [True, False])
+def test_the_look_at_the_end_of_a_read_does_not_wait_for_a_connection(
+    memory: MemoryCluster, *, again: bool
+) -> None:
+    memory.logs["orders"][1][0].end = 20
+    item = OffsetRange("kafka", "orders", "id-1", 0, 10, 20, 0)
+    reading = read_range(options(1), item, Wanted(), again=again)
+    first = next(reading)
+    assert memory.opened_ahead == (0 if again else 1)  # the look before it has opened one
+    assert [*first.values, *(value for block in reading for value in block.values)] == [
+        b"%d" % offset for offset in range(10, 20)
+    ]

@@ -98,9 +98,12 @@ def read_range(
         PreflightError: the engine is not installed.
     """
     guard_module = _load("guard", "kafka", "kafka-python", "kafka")
-    guard: ReadGuard = guard_module.ReadGuard(options, cluster_of(options), item)
+    cluster = cluster_of(options)
+    guard: ReadGuard = guard_module.ReadGuard(options, cluster, item)
     if again:
         guard.check()
+    else:
+        cluster.open_ahead()  # for the look at the end
     freeze_gc()  # before the records arrive: collections would take a quarter of a read's time
     for block in _fetched(options, item, wanted, guard):
         yield block
