@@ -209,8 +209,8 @@ class Driver:
         return [event for event in self.events if isinstance(event, kind)]
 
 
-def completed_of(folder: Path, number: int) -> CompletedCheckpoint:
-    log = JobLog(LocalStorage(folder), JOB)
+def completed_of(folder: Path, number: int, job: str = JOB) -> CompletedCheckpoint:
+    log = JobLog(LocalStorage(folder), job)
     found = next(entry for entry in log.read().decisions if entry.checkpoint == number)
     return CompletedCheckpointStore(LocalStorage(folder), log, 1).read(found)
 

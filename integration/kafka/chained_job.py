@@ -6,13 +6,16 @@ import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import SparkSession
 
 import twophase
+from harness.memory_driver import completed_of
 from integration.kafka.topics import Topics
+from twophase.contract.committable import Committable
 from twophase.contract.sink import Sink
-from twophase.events import Event, SinkAcknowledged, SinksChained
+from twophase.events import CheckpointDecided, Event, SinksChained
 
 COUNT = 600
 ORDERS = [
@@ -24,6 +27,9 @@ ORDERS = [
     }
     for i in range(COUNT)
 ]
+JOB = "chained"
+Pieces = dict[tuple[int, str], list[tuple[Any, ...]]]
+"""Of each checkpoint and sink the committables, as `pieces_of` shows them."""
 _SCHEMA = "id BIGINT, customer STRING, amount DOUBLE, at TIMESTAMP"
 _PARTITIONS = 2
 
@@ -33,12 +39,12 @@ class Outcome:
     """What a job has done.
 
     Attributes:
-        pieces: how many pieces and rows each sink has acknowledged in each checkpoint.
+        pieces: the committables.
         records: as the job's progress has counted them.
         chained: the sinks that chained.
     """
 
-    pieces: set[tuple[int, str, int, int]] = field(default_factory=set)
+    pieces: Pieces = field(default_factory=dict)
     records: int = 0
     chained: tuple[str, ...] = ()
 
@@ -50,6 +56,21 @@ def send_orders(topics: Topics) -> str:
         values = [json.dumps(one).encode() for one in ORDERS[partition::_PARTITIONS]]
         topics.send(topic, values, partition)
     return topic
+
+
+def pieces_of(folder: Path, checkpoint: int) -> Pieces:
+    """The committables of a checkpoint that has just been decided, without what each run has of its
+    own: targets, attempts, and the texts and times in handles.
+    """
+    found = completed_of(folder, checkpoint, JOB).committables
+    return {(checkpoint, sink): sorted(map(_shown, pieces)) for sink, pieces in found.items()}
+
+
+def _shown(piece: Committable) -> tuple[Any, ...]:
+    handle = [
+        (key, value if isinstance(value, int) else None) for key, value in piece.handle.items()
+    ]
+    return piece.subtask.index, piece.rows, handle
 
 
 def run_to_the_end(
@@ -66,14 +87,14 @@ def run_to_the_end(
     def note(event: Event) -> None:
         if isinstance(event, SinksChained):
             found.chained = event.chained
-        if isinstance(event, SinkAcknowledged):
-            found.pieces.add((event.checkpoint, event.sink, event.pieces, event.rows))
+        if isinstance(event, CheckpointDecided):
+            found.pieces |= pieces_of(folder, event.checkpoint)
 
     twophase.register(spark)
     reader = spark.readStream.format("twophase-kafka").schema(_SCHEMA)
     reader = reader.option("kafka.bootstrap.servers", topics.servers).option("subscribe", topic)
     reader = reader.options(**{"value.format": "json", "maxRecordsPerTrigger": "250"})
-    writer = twophase.write_stream(reader.option("min_read_tasks", "3").load(), name="chained")
+    writer = twophase.write_stream(reader.option("min_read_tasks", "3").load(), name=JOB)
     for name, sink in sinks.items():
         writer.sink(name, sink)
     writer.option("checkpointLocation", str(folder)).option("chaining", chaining).observer(note)

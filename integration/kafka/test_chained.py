@@ -20,9 +20,11 @@ from pyspark.sql import DataFrame, SparkSession
 import twophase
 from harness.folder_sink import FolderTarget
 from harness.tape import taped, taping_sink
+from integration.kafka.chained_job import JOB, Pieces, pieces_of
 from integration.kafka.topics import Topics, numbers
+from twophase.contract.sink import Sink
 from twophase.errors import TwoPhaseError
-from twophase.events import CheckpointDecided, Event, SinkAcknowledged, SinksChained
+from twophase.events import CheckpointDecided, Event, SinksChained
 from twophase.sinks.delta.sink import DeltaSink
 from twophase.sinks.file.sink import FileSink
 from twophase.sinks.mysql.sink import MySqlSink
@@ -42,14 +44,14 @@ class Outcome:
 
     Attributes:
         tapes: what the writers of each sink were given.
-        pieces: how many pieces and rows each sink has acknowledged in each checkpoint.
+        pieces: the committables.
         records: as the job's progress has counted them.
         error: what stopped it.
         chained: the sinks that chained, and why the others did not.
     """
 
     tapes: dict[str, dict[str, pa.Table]] = field(default_factory=dict)
-    pieces: set[tuple[int, str, int, int]] = field(default_factory=set)
+    pieces: Pieces = field(default_factory=dict)
     records: int = 0
     error: str = ""
     chained: tuple[tuple[str, ...], Mapping[str, str]] = ((), {})
@@ -63,7 +65,11 @@ def source(spark: SparkSession, topics: Topics, topic: str, **options: str) -> A
 
 
 def run(
-    folder: Path, frame: DataFrame, chaining: str, transforms: Mapping[str, Transform | None]
+    folder: Path,
+    frame: DataFrame,
+    chaining: str,
+    transforms: Mapping[str, Transform | None],
+    new_sink: Callable[[Path], Sink] = taping_sink,
 ) -> Outcome:
     """Run a job to the end of its topic."""
     found = Outcome()
@@ -71,12 +77,12 @@ def run(
     def note(event: Event) -> None:
         if isinstance(event, SinksChained):
             found.chained = (event.chained, event.unchained)
-        if isinstance(event, SinkAcknowledged):
-            found.pieces.add((event.checkpoint, event.sink, event.pieces, event.rows))
+        if isinstance(event, CheckpointDecided):
+            found.pieces |= pieces_of(folder / "job", event.checkpoint)
 
-    writer = twophase.write_stream(frame, name="chained").observer(note)
+    writer = twophase.write_stream(frame, name=JOB).observer(note)
     for name, transform in transforms.items():
-        writer.sink(name, taping_sink(folder / name), transform=transform)
+        writer.sink(name, new_sink(folder / name), transform=transform)
     writer.option("checkpointLocation", str(folder / "job")).option("chaining", chaining)
     job = writer.option("restart.strategy", "none").trigger(availableNow=True).build()
     try:
@@ -149,19 +155,71 @@ def test_chained_sinks_get_the_rows_that_spark_would_give_them(
 
 
 BAD = b'{"id":"three"}'
+_HEAD = b"\0\0\0\0\7"
+Records = tuple[dict[str, str], list[bytes | None]]
+REFUSED: dict[str, tuple[Records, int]] = {
+    "a bad record": (({}, [b'{"id":1}', b'{"id":2}', BAD, b'{"id":4}']), 2),
+    "a tombstone": (
+        ({"json.on_error": "drop", "json.on_tombstone": "fail"}, [BAD, b'{"id":1}', None]),
+        2,
+    ),
+    "nothing behind the head": (({"json.skip_bytes": "5"}, [_HEAD + b'{"id":1}', _HEAD]), 1),
+}
 
 
+@pytest.mark.parametrize("name", REFUSED)
 def test_errors_read_as_they_do_through_spark(
-    spark: SparkSession, topics: Topics, tmp_path: Path
+    spark: SparkSession, topics: Topics, tmp_path: Path, name: str
 ) -> None:
+    (options, values), offset = REFUSED[name]
     topic = topics.create()
-    topics.send(topic, [b'{"id":1}', b'{"id":2}', BAD, b'{"id":4}'])
-    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
-    chained, unchained = both(tmp_path / "bad", frame, {"facts": None})
+    topics.send(topic, values)
+    reader = source(spark, topics, topic, value__format="json", **options)
+    chained, unchained = both(tmp_path, reader.schema("id BIGINT").load(), {"facts": None})
     assert "BadRecordError" in chained.error
-    assert f"the record at offset 2 of {topic}-0" in chained.error
+    assert f"the record at offset {offset} of {topic}-0" in chained.error
     assert chained.error == unchained.error
     assert chained.tapes == unchained.tapes == {"facts": {}}
+
+
+DROPPED: dict[str, tuple[Records, list[int]]] = {
+    "bad records": (
+        ({"json.on_error": "drop"}, [b'{"id":0}', BAD, b"{", b"", b'{"id":4}', None]),
+        [0, 4],
+    ),
+    "tombstones": (({"json.on_tombstone": "drop"}, [None, b'{"id":1}', None]), [1]),
+    "all": (({"json.on_error": "drop"}, [BAD, None, b"["]), []),
+    "heads": (({"json.skip_bytes": "5"}, [_HEAD + b'{"id":0}', _HEAD + b'{"id":1}']), [0, 1]),
+    "heads of bad records": (
+        (
+            {"json.skip_bytes": "5", "json.on_error": "drop"},
+            [_HEAD, b"\0", _HEAD + BAD, _HEAD + b'{"id":3}', b'{"id":4}', None],
+        ),
+        [3],
+    ),
+}
+
+
+@pytest.mark.parametrize("name", DROPPED)
+def test_records_that_are_left_out_are_those_that_spark_would_not_give(
+    spark: SparkSession, topics: Topics, tmp_path: Path, name: str
+) -> None:
+    (options, values), offsets = DROPPED[name]
+    topic = topics.create()
+    topics.send(topic, values)
+    reader = source(spark, topics, topic, value__format="json", min_read_tasks="2", **options)
+    frame = reader.schema("id BIGINT, kafka_offset BIGINT").load()
+    chained, unchained = both(
+        tmp_path, frame, {"facts": None, "some": lambda rows: rows.drop("id")}
+    )
+    assert chained.error == unchained.error == ""
+    assert chained.chained == (("facts", "some"), {})
+    assert chained.tapes == unchained.tapes
+    assert chained.pieces == unchained.pieces
+    assert chained.records == unchained.records == len(offsets)
+    for tape in chained.tapes.values():
+        found = [one for rows in tape.values() for one in rows["kafka_offset"].to_pylist()]
+        assert sorted(found) == offsets
 
 
 def test_a_range_that_is_gone_is_named_as_it_is_through_spark(
@@ -263,6 +321,45 @@ def test_others_go_the_way_through_spark_in_the_same_checkpoint(
             assert chained.tapes[name] == unchained.tapes[name]
 
 
+def test_beside_another_sink_nothing_chains_to_a_compacted_topic(
+    spark: SparkSession, topics: Topics, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Compaction could take records between the read of the chain and that of Spark."""
+    topic = topics.create(settings={"cleanup.policy": "compact"})
+    topics.send(topic, [b'{"id":%d}' % i for i in range(20)], key=b"one")
+    frame = source(spark, topics, topic, value__format="json").schema("id BIGINT").load()
+    alone = run(tmp_path / "alone", frame, "auto", {"chain": None})
+    assert "No sink is chained" not in caplog.text
+    beside, unchained = both(tmp_path / "beside", frame, {"chain": None, "even": _drawn})
+    assert caplog.text.count(f"the topic '{topic}' is compacted (cleanup.policy=compact)") == 1
+    assert beside.chained == (("chain",), {"even": "its rows are filtered"})
+    assert alone.tapes["chain"] == beside.tapes["chain"]
+    assert beside.tapes == unchained.tapes
+    assert beside.pieces == unchained.pieces
+    assert beside.records == unchained.records == 20
+
+
+@pytest.mark.proof
+def test_ranges_from_which_compaction_took_records_are_read_to_their_ends(
+    spark: SparkSession, topics: Topics, tmp_path: Path
+) -> None:
+    topic, pad = topics.create(), b"x" * 600_000
+    topics.send(topic, [b'{"id":%d}' % i for i in range(100)])
+    left = topics.compact(topic, 100, [b'{"id":%d,"pad":"%s"}' % (100 + i, pad) for i in range(3)])
+    reader = source(
+        spark, topics, topic, value__format="json", maxRecordsPerTrigger="40", min_read_tasks="2"
+    )
+    frame = reader.schema("id BIGINT, kafka_offset BIGINT").load()
+    chained, unchained = both(
+        tmp_path, frame, {"facts": None, "some": lambda rows: rows.drop("id")}
+    )
+    assert chained.error == unchained.error == ""
+    assert chained.chained == (("facts", "some"), {})
+    assert chained.tapes == unchained.tapes
+    assert chained.pieces == unchained.pieces
+    assert chained.records == unchained.records == left + 3
+
+
 UNCHAINED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
     "filter": (lambda rows: rows.where("value IS NOT NULL"), "its rows are filtered"),
     "computed": (lambda rows: rows.selectExpr("upper(value) AS value"), "column 'value' is"),
@@ -361,6 +458,49 @@ def test_mysql_and_files_are_written_in_one_task(
     assert [after - before for before, after in itertools.pairwise([0, *records])] == [1] * len(
         records
     )
+
+
+def test_a_value_that_the_target_does_not_take_is_named_as_it_is_through_spark(
+    spark: SparkSession,
+    topics: Topics,
+    mysql: MySqlService,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the column of the target, and with nothing left in the sinks beside it."""
+    topic = topics.create()
+    topics.send(topic, [b'{"id":%d,"name":"n%d"}' % (i, i) for i in (1, 2, 1000, 3)])
+    reader = source(spark, topics, topic, value__format="json")
+    frame = reader.schema("id BIGINT, name STRING").load()
+    transforms: dict[str, Transform | None] = {
+        "tape": None,
+        "facts": lambda rows: rows.selectExpr("name AS label", "id AS number"),
+    }
+    monkeypatch.setenv("REFUSED_PASSWORD", mysql.password)
+    errors = {}
+    for chaining in ("auto", "off"):
+        database = f"refused_{chaining}_{os.getpid()}"
+        mysql.create_database(database)
+        with mysql.connect(database) as connection, connection.cursor() as cursor:
+            cursor.execute("CREATE TABLE facts (number BIGINT PRIMARY KEY, label VARCHAR(4))")
+        options = {"url": mysql.url(database), "password_env": "REFUSED_PASSWORD"}
+        new_sink = partial(_sink_of, MySqlSink(table="facts", **options))
+        found = run(tmp_path / chaining, frame, chaining, transforms, new_sink)
+        assert found.chained[0] == (("tape", "facts") if chaining == "auto" else ())
+        errors[chaining] = found.error.replace(database, "DATABASE")
+        assert FolderTarget(tmp_path / chaining / "tape").rows() == []
+        with mysql.connect(database) as connection, connection.cursor() as cursor:
+            cursor.execute("XA RECOVER")
+            assert cursor.fetchall() == ()
+            cursor.execute("SELECT COUNT(*) FROM facts")
+            assert cursor.fetchone() == (0,)
+    assert "RejectedRowsError" in errors["auto"]
+    assert "label" in errors["auto"]
+    assert errors["auto"] == errors["off"]
+
+
+def _sink_of(facts: MySqlSink, path: Path) -> Sink:
+    return facts if path.name == "facts" else taping_sink(path)
 
 
 TYPES = """
