@@ -27,6 +27,7 @@ from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging import hive_files
 from twophase.sinks.common.staging.disk import NewFile
 from twophase.sinks.common.staging.nested import without_hidden_values
+from twophase.sinks.common.staging.parquet_dictionaries import with_dictionary
 from twophase.sinks.common.staging.parquet_statistics import with_bounds
 from twophase.sinks.common.staging.times import (
     check_years,
@@ -118,7 +119,12 @@ def write(kind: Format, rows: pa.Table, file: NewFile, *, for_hive: bool = False
         case Format.PARQUET if for_hive:
             hive_files.write_parquet(rows, file)
         case Format.PARQUET:
-            pa.parquet.write_table(rows, file, write_statistics=with_bounds(rows))
+            pa.parquet.write_table(
+                rows,
+                file,
+                use_dictionary=with_dictionary(rows),
+                write_statistics=with_bounds(rows),
+            )
         case Format.ORC:
             rows = without_hidden_values(rows)
             _check_for_orc(rows, for_hive=for_hive)

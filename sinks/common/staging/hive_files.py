@@ -20,6 +20,7 @@ import pyarrow.parquet
 
 from twophase.sinks.common.partition_names import RefusedValueError
 from twophase.sinks.common.staging.disk import NewFile
+from twophase.sinks.common.staging.parquet_dictionaries import with_dictionary
 from twophase.sinks.common.staging.parquet_statistics import with_bounds
 from twophase.sinks.common.staging.times import (
     is_time,
@@ -59,6 +60,7 @@ def write_parquet(rows: pa.Table, file: NewFile) -> None:
         encoded,
         buffer,
         use_deprecated_int96_timestamps=not local,
+        use_dictionary=with_dictionary(encoded),
         write_statistics=with_bounds(encoded),
     )
     data = memoryview(buffer.getvalue())

@@ -15,29 +15,29 @@ import pyarrow.compute as pc
 
 def with_bounds(rows: pa.Table) -> list[str]:
     """Return the paths of the columns without NaN, as pyarrow's `write_statistics` takes them."""
-    leaves = [
+    found = [
         leaf
         for field, column in zip(rows.schema, rows.columns, strict=True)
         for chunk in column.chunks
-        for leaf in _leaves(field.name, chunk)
+        for leaf in leaves(field.name, chunk)
     ]
-    with_nan = {path for path, values in leaves if _has_nan(values)}
-    return sorted({path for path, _ in leaves} - with_nan)
+    with_nan = {path for path, values in found if _has_nan(values)}
+    return sorted({path for path, _ in found} - with_nan)
 
 
-def _leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
+def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     """Return the columns that a file has of an array. Values that a null or a slice hides are in
     them too: they cost bounds at worst.
     """
     kind = array.type
     if pa.types.is_struct(kind):
         for number, field in enumerate(kind):
-            yield from _leaves(f"{path}.{field.name}", array.field(number))
+            yield from leaves(f"{path}.{field.name}", array.field(number))
     elif pa.types.is_map(kind):
-        yield from _leaves(f"{path}.key_value.key", array.keys)
-        yield from _leaves(f"{path}.key_value.value", array.items)
+        yield from leaves(f"{path}.key_value.key", array.keys)
+        yield from leaves(f"{path}.key_value.value", array.items)
     elif pa.types.is_list(kind) or pa.types.is_large_list(kind):
-        yield from _leaves(f"{path}.list.element", array.values)
+        yield from leaves(f"{path}.list.element", array.values)
     else:
         yield path, array
 
