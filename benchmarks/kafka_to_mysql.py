@@ -7,6 +7,7 @@ a second.
 
     python -m benchmarks kafka_to_mysql --records 8000000 --batch-records 500000 --rounds 2
     python -m benchmarks kafka_to_mysql --server mariadb --keys random
+    python -m benchmarks kafka_to_mysql --slices
 """
 
 from __future__ import annotations
@@ -36,6 +37,12 @@ SERVERS = {"mysql": ("MySQL 8.0.12", new_mysql), "mariadb": ("MariaDB 10.11", ne
     show_default=True,
     help="Ids that rise or are random; or that rise, beside a secondary index.",
 )
+@click.option(
+    "--slices",
+    is_flag=True,
+    help="Each partition has a range of the keys of a micro-batch, and not every n-th one: what "
+    "tasks with separate ranges of rising keys would gain.",
+)
 def command(
     records: int,
     batch_records: int,
@@ -44,6 +51,8 @@ def command(
     warm_up: int,
     server: str,
     keys: str,
+    *,
+    slices: bool,
 ) -> None:
     """Kafka to MySQL or MariaDB, exactly once, against Spark's own connectors."""
     check_batches(records, batch_records, warm_up)
@@ -56,25 +65,29 @@ def command(
     jars = peer_jars()
     with new_kafka() as kafka, new_server() as target:
         services = Services(kafka, target)
-        topic = produce(kafka, records, partitions, keys)
+        in_a_row = max(1, batch_records // partitions) if slices else 1
+        topic = produce(kafka, records, partitions, keys, in_a_row)
         alternate(
             pipelines,
             rounds,
             lambda name: run_to_mysql(services, name, topic, records, batch_records, keys, jars),
         )
-    measured = f"{records:,} records, {keys} keys, batches of {batch_records:,}, {partitions} tasks"
-    result = "-".join(["kafka_to_mysql", *_variant(server, keys)])
+    order = f"{keys} keys in slices" if slices else f"{keys} keys"
+    measured = f"{records:,} records, {order}, batches of {batch_records:,}, {partitions} tasks"
+    result = "-".join(["kafka_to_mysql", *variant(server, keys, slices=slices)])
     title = f"Kafka to {title}: {measured}"
     goals = {PEER: _GOALS[server]}
     compared(result, title, pipelines, warm_up, batch_records, goals).show()
 
 
-def _variant(server: str, keys: str) -> Iterator[str]:
+def variant(server: str, keys: str, *, slices: bool) -> Iterator[str]:
     """Yield what a run's result is called by beside the name of the benchmark."""
     if server != "mysql":
         yield server
     if keys != ASCENDING:
         yield keys
+    if slices:
+        yield "slices"
 
 
 def run_to_mysql(

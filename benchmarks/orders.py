@@ -73,9 +73,20 @@ def order(number: int, keys: str = ASCENDING) -> bytes:
     ) % fields
 
 
-def produce(kafka: KafkaService, records: int, partitions: int, keys: str = ASCENDING) -> str:
-    """Write orders 0 to `records` - 1 into a new topic, round robin over its partitions;
-    return the topic's name.
+def partition_of(number: int, partitions: int, in_a_row: int = 1) -> int:
+    """Return the partition of order `number`: they take turns, each with so many in a row."""
+    return number // in_a_row % partitions
+
+
+def produce(
+    kafka: KafkaService,
+    records: int,
+    partitions: int,
+    keys: str = ASCENDING,
+    in_a_row: int = 1,
+) -> str:
+    """Write orders 0 to `records` - 1 into a new topic, `in_a_row` to each of its partitions in
+    turn; return the topic's name.
     """
     topic = f"orders-{uuid.uuid4().hex[:8]}"
     admin = KafkaAdminClient(bootstrap_servers=kafka.bootstrap_servers)
@@ -86,9 +97,10 @@ def produce(kafka: KafkaService, records: int, partitions: int, keys: str = ASCE
     producer = Producer({"bootstrap.servers": kafka.bootstrap_servers, **_PRODUCER})
     with show_progress(f"Writing {records:,} orders to Kafka") as progress:
         for number in range(records):
+            partition = partition_of(number, partitions, in_a_row)
             while True:
                 try:
-                    producer.produce(topic, order(number, keys), partition=number % partitions)
+                    producer.produce(topic, order(number, keys), partition=partition)
                     break
                 except BufferError:
                     producer.poll(0.05)
