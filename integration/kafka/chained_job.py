@@ -101,4 +101,5 @@ def run_to_the_end(
     job = writer.option("restart.strategy", "none").trigger(availableNow=True).start()
     job.await_termination()
     found.records = job.status.query.records
+    assert found.pieces
     return found

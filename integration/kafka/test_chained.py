@@ -91,6 +91,7 @@ def run(
     except TwoPhaseError as error:
         found.error = _OF_ITS_RUN.sub("", f"{type(error).__name__}: {error}")
     found.records = job.status.query.records
+    assert found.pieces or found.error
     for name in transforms:
         found.tapes[name] = taped(folder / name)
         assert FolderTarget(folder / name).prepared() == []
