@@ -29,4 +29,4 @@ def with_dictionary(rows: pa.Table) -> list[str]:
 
 def _come_again(chunks: list[pa.Array]) -> bool:
     sample = pa.chunked_array(chunks).slice(0, _SAMPLE)
-    return len(sample) < _SAMPLE or pc.count_distinct(sample).as_py() <= _MOST_DIFFERENT
+    return len(sample) < _SAMPLE or bool(pc.count_distinct(sample).as_py() <= _MOST_DIFFERENT)

@@ -27,7 +27,7 @@ def with_bounds(rows: pa.Table) -> list[str]:
 
 def leaves(path: str, array: pa.Array) -> Iterator[tuple[str, pa.Array]]:
     """Return the columns that a file has of an array. Values that a null or a slice hides are in
-    them too: they cost bounds at worst.
+    them too: they cost bounds or a dictionary at worst.
     """
     kind = array.type
     if pa.types.is_struct(kind):
