@@ -32,6 +32,7 @@ Pieces = dict[tuple[int, str], list[tuple[Any, ...]]]
 """Of each checkpoint and sink the committables, as `pieces_of` shows them."""
 _SCHEMA = "id BIGINT, customer STRING, amount DOUBLE, at TIMESTAMP"
 _PARTITIONS = 2
+_COUNTS = "files", "bytes", "partition", "chunks"
 
 
 @dataclass
@@ -60,16 +61,14 @@ def send_orders(topics: Topics) -> str:
 
 def pieces_of(folder: Path, checkpoint: int) -> Pieces:
     """The committables of a checkpoint that has just been decided, without what each run has of its
-    own: targets, attempts, and the texts and times in handles.
+    own: targets, attempts, and in handles all but the names of what they have, and counts.
     """
     found = completed_of(folder, checkpoint, JOB).committables
     return {(checkpoint, sink): sorted(map(_shown, pieces)) for sink, pieces in found.items()}
 
 
 def _shown(piece: Committable) -> tuple[Any, ...]:
-    handle = [
-        (key, value if isinstance(value, int) else None) for key, value in piece.handle.items()
-    ]
+    handle = [(key, value if key in _COUNTS else None) for key, value in piece.handle.items()]
     return piece.subtask.index, piece.rows, handle
 
 
