@@ -180,9 +180,8 @@ class ForgetsWhere(KafkaSource):
 
 class CountsBackwards(KafkaSource):
     def lag(self, end: str, latest: str) -> int | None:
-        return sum(at["offset"] for at in self.entries(latest)) - sum(
-            at["offset"] for at in self.entries(end)
-        )
+        ends, latest_ones = self.entries(end), self.entries(latest)
+        return sum(int(at["offset"]) for at in latest_ones) - sum(int(at["offset"]) for at in ends)
 
 
 class CountsNothing(KafkaSource):

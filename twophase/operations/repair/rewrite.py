@@ -161,7 +161,7 @@ class RewriteRepair:
         context.log.append(rewritten)
         failpoint("R03")
         commit_in_order(
-            context.history,
+            context.history.uncommitted(),
             lambda one: context.completer.commit_decided(one, own=one.attempt == attempt),
         )
 

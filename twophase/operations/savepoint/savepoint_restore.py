@@ -5,8 +5,8 @@ The steps of a start, in which it happens:
 before 3.   the whole savepoint is read and compared with its manifest, before anything is written
 3. recover  the job is taken over, and checkpoints that the savepoint holds as pending are committed
 4. lineage  Spark's files are written below `spark/<lineage>`, without `metadata`; then the record
-            LINEAGE. A folder that was written for a lineage that never began is deleted by a start of
-            a newer generation (operations/savepoint/abandoned_folders.py)
+            LINEAGE. A folder that was written for a lineage that never began is deleted by a start
+            of a newer generation (operations/savepoint/abandoned_folders.py)
 5. folder   `metadata`, by `SparkFolder.prepare`
 
 With `restore.sink_ahead=fork` the savepoint is one of another job (operations/savepoint/fork.py).
