@@ -122,7 +122,7 @@ class DisownsItsLog(KafkaSource):
 
 class MakesItsLog(KafkaSource):
     def may_have_noted(self, leg: SourceLeg, log: Path) -> bool:
-        log.mkdir()
+        log.mkdir(exist_ok=True)
         return True
 
 

@@ -78,7 +78,7 @@ def _are_in_order(key: Sequence[pa.ChunkedArray]) -> bool:
     for column in reversed(key):
         row, following = column[:-1], column[1:]
         kept = pc.or_(pc.less(row, following), pc.and_(pc.equal(row, following), kept))
-    return bool(pc.all(kept, skip_nulls=False).as_py())
+    return bool(pc.all(kept, skip_nulls=False, min_count=0).as_py())
 
 
 def _numbers_rows(column: Column) -> bool:
