@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 ROOT = Path(__file__).parents[1] / "twophase"
-ROOMS = ("cli", "coordinator", "engine", "spark", "state")
+ROOMS = ("cli", "coordinator", "engine", "operations", "spark", "state")
 NAMES = "kafka", "twophase.sources."
 
 

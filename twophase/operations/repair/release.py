@@ -136,8 +136,8 @@ class ReleaseRepair:
                 f"Job {job!r}: it has read nothing of {', '.join(present)} that is missing now: "
                 "there is nothing to give up.",
                 remedy="start the job: it goes on by itself, or names the topic. If it has named "
-                "this one, give the job file the job's sources, with their uids. Spark's own "
-                "source (format: kafka) goes on with failOnDataLoss=false, set for one start.",
+                "this one, give the job file the job's sources, with their uids. A source of "
+                "Spark's own goes on with failOnDataLoss=false, set for one start.",
             )
         return ReleasePlan(topics, lineage.id, checkpoint, tuple(found), lost)
 
