@@ -100,6 +100,25 @@ def test_a_savepoint_that_a_sink_cannot_commit_yet_is_finished_when_it_can_be_re
     world.is_exact("again", 4)
 
 
+def test_a_savepoint_is_not_finished_over_a_target_that_lacks_what_was_committed(
+    world: BeginningWorld,
+) -> None:
+    """The job had gone on and committed it, and a target was restored from a backup since: I
+    finished the savepoint, which was called whole, and the rows were in no target.
+    """
+    path = unfinished(world)
+    world.copy("facts", "backup")
+    world.drive(4)
+    world.copy("facts", "newest")
+    world.copy("backup", "facts")
+    with pytest.raises(TargetChangedError, match=r"'facts'.* knows up to 0 of that lineage"):
+        world.finish(path)
+    assert not open_savepoint(str(path)).is_committed
+    world.copy("newest", "facts")
+    world.finish(path)
+    assert open_savepoint(str(path)).is_committed
+
+
 def lose_piece(world: BeginningWorld) -> list[int]:
     """Roll back one prepared piece of `facts`, as somebody might by hand; return its numbers."""
     piece = min((world.root / "facts" / "prepared").iterdir())

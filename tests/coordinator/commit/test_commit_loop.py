@@ -120,11 +120,23 @@ def test_h12_what_is_committed_already_is_done_and_its_proof_is_reported() -> No
     ]
 
 
-def test_only_the_pieces_that_are_left_are_asked_for_again() -> None:
-    facts = Scripted([Committed(), RetryLater("lock"), Committed()], [RetryLater("lock")])
-    assert Bench(facts=facts).commit(facts=3)
-    assert facts.asked == [[0, 1, 2], [1], [1]]
-    assert facts.retries == [0, 1, 2]
+def test_all_pieces_of_a_sink_are_asked_for_again_until_none_is_left_and_reported_once() -> None:
+    """Its target may have been restored from a backup while it was waited for."""
+    done = AlreadyCommitted("ledger row")
+    waits: Answer = [done, RetryLater("lock"), done]
+    facts, lake = Scripted([Committed(), RetryLater("lock"), Committed()], waits), Scripted()
+    bench = Bench(facts=facts, lake=lake)
+    assert bench.commit(facts=3, lake=1)
+    assert (facts.asked, facts.retries) == ([[0, 1, 2]] * 3, [0, 1, 2])
+    assert lake.asked == [[0]]
+    reported = [(vars(one)["sink"], vars(one)["piece"]) for one in bench.of(PieceCommitted)]
+    assert len(reported) == len({*reported}) == 4
+
+
+def test_a_piece_that_was_committed_and_is_gone_at_the_next_try_is_lost() -> None:
+    facts = Scripted([Committed(), RetryLater("down")], [Lost("no ledger row"), Committed()])
+    with pytest.raises(LostCommittableError, match="1 of its pieces are neither"):
+        Bench(facts=facts).commit(facts=2)
 
 
 def test_the_wait_doubles_up_to_its_maximum() -> None:

@@ -41,17 +41,19 @@ Check = Callable[[OpenSink], None]
 
 @dataclass(frozen=True)
 class _Try:
-    """The pieces of a sink that one try did not commit.
+    """What became of the pieces of a sink in one try.
 
     Attributes:
-        left: the pieces to retry.
+        left: the pieces that are not committed yet.
         reason: why.
         lost: the pieces proven lost.
+        committed: the others, each with its proof, which is empty if this try has committed it.
     """
 
     left: Sequence[Committable] = ()
     reason: str = ""
     lost: Sequence[tuple[Committable, Lost]] = ()
+    committed: Sequence[tuple[Committable, str]] = ()
 
 
 class CommitLoop:
@@ -117,10 +119,10 @@ class CommitLoop:
             LostCommittableError: a piece is proven absent.
             StopJobError: a sink stops the job, or a sink of the checkpoint is not part of the job.
         """
-        left = self._pieces(checkpoint)
+        left, reported = self._pieces(checkpoint), set[str]()
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
-            left, reasons = self._try_sinks(checkpoint, left, retries, check)
+            left, reasons = self._try_sinks(checkpoint, left, retries, check, reported)
             if not left:
                 return True
             retries += 1
@@ -134,7 +136,7 @@ class CommitLoop:
 
     def try_once(self, checkpoint: CompletedCheckpoint, check: Check | None) -> bool:
         """Try every piece once; see `commit`. Return whether all of them are proven committed."""
-        left, reasons = self._try_sinks(checkpoint, self._pieces(checkpoint), 0, check)
+        left, reasons = self._try_sinks(checkpoint, self._pieces(checkpoint), 0, check, set())
         for sink, reason in reasons.items():
             where = (checkpoint.job, checkpoint.checkpoint, sink)
             self._observers(CommitRetried(*where, reason, 1, 0.0, 0.0))
@@ -154,10 +156,13 @@ class CommitLoop:
         pieces: Mapping[str, Sequence[Committable]],
         retries: int,
         check: Check | None,
+        reported: set[str],
     ) -> tuple[dict[str, Sequence[Committable]], dict[str, str]]:
-        """Try each sink once; return what is left of its pieces, and why.
+        """Try each sink once; return the pieces of those that have some left, and why.
 
-        An error that stops the job is raised when all sinks have been tried.
+        All pieces of such a sink are tried again: its target may have been restored from a backup
+        meanwhile, and one piece that is there proves the checkpoint to all that come later. An
+        error that stops the job is raised when all sinks have been tried.
         """
         tries: dict[str, _Try] = {}
         stops: list[StopJobError] = []
@@ -167,10 +172,11 @@ class CommitLoop:
             except StopJobError as error:
                 stops.append(error)
             else:
+                self._report(checkpoint, done, reported)
                 stops += [self._lost(checkpoint, done.lost)] if done.lost else []
         if stops:
             raise stops[0]
-        left = {sink: done.left for sink, done in tries.items() if done.left}
+        left = {sink: pieces[sink] for sink, done in tries.items() if done.left}
         return left, {sink: tries[sink].reason for sink in left}
 
     def lost(self, checkpoint: CompletedCheckpoint, sink: str) -> Sequence[tuple[Committable, str]]:
@@ -182,6 +188,7 @@ class CommitLoop:
         """
         pieces = checkpoint.committables.get(sink, ())
         done = self._commit_sink(checkpoint, sink, pieces, 0) if pieces else _Try()
+        self._report(checkpoint, done, set())
         if done.left:
             raise TargetUnreachableError(
                 f"Job {checkpoint.job!r}: sink {sink!r} cannot tell yet which pieces of checkpoint "
@@ -231,40 +238,20 @@ class CommitLoop:
         if len(outcomes) != len(pieces):
             answer = f"{len(outcomes)} outcomes to {len(pieces)} requests"
             return _Try(pieces, f"the sink answered {answer}")
-        return self._sort(checkpoint, pieces, outcomes)
+        return _tried(pieces, outcomes)
 
-    def _sort(
-        self,
-        checkpoint: CompletedCheckpoint,
-        pieces: Sequence[Committable],
-        outcomes: Sequence[CommitOutcome],
-    ) -> _Try:
-        """Report the pieces that are committed; return the others."""
-        again: list[Committable] = []
-        reasons: list[str] = []
-        lost: list[tuple[Committable, Lost]] = []
-        for piece, outcome in zip(pieces, outcomes, strict=True):
-            match outcome:
-                case Committed():
-                    self._note(checkpoint, piece, proof="")
-                case AlreadyCommitted(proof):
-                    self._note(checkpoint, piece, proof)
-                case RetryLater(reason):
-                    again.append(piece)
-                    reasons.append(reason)
-                case Lost():
-                    lost.append((piece, outcome))
-                case other:
-                    assert_never(other)
-        return _Try(again, reasons[0] if reasons else "", lost)
-
-    def _note(self, checkpoint: CompletedCheckpoint, piece: Committable, proof: str) -> None:
-        name = f"{piece.transaction}/{piece.subtask}"
-        self._observers(
-            PieceCommitted(
-                checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof
+    def _report(self, checkpoint: CompletedCheckpoint, done: _Try, reported: set[str]) -> None:
+        """Report the pieces that are committed, each once."""
+        for piece, proof in done.committed:
+            name = f"{piece.transaction}/{piece.subtask}"
+            if name in reported:
+                continue
+            reported.add(name)
+            self._observers(
+                PieceCommitted(
+                    checkpoint.job, checkpoint.checkpoint, piece.transaction.sink, name, proof
+                )
             )
-        )
 
     def _lost(
         self, checkpoint: CompletedCheckpoint, lost: Sequence[tuple[Committable, Lost]]
@@ -307,6 +294,27 @@ class CommitLoop:
 
 def _finish(path: str, checkpoint: CompletedCheckpoint) -> str:
     return f"twophase savepoint finish {checkpoint.job}.yaml {shlex.quote(path)}"
+
+
+def _tried(pieces: Sequence[Committable], outcomes: Sequence[CommitOutcome]) -> _Try:
+    left: list[Committable] = []
+    reasons: list[str] = []
+    lost: list[tuple[Committable, Lost]] = []
+    committed: list[tuple[Committable, str]] = []
+    for piece, outcome in zip(pieces, outcomes, strict=True):
+        match outcome:
+            case Committed():
+                committed.append((piece, ""))
+            case AlreadyCommitted(proof):
+                committed.append((piece, proof))
+            case RetryLater(reason):
+                left.append(piece)
+                reasons.append(reason)
+            case Lost():
+                lost.append((piece, outcome))
+            case other:
+                assert_never(other)
+    return _Try(left, reasons[0] if reasons else "", lost, committed)
 
 
 def _target_of_original(

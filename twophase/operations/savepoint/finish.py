@@ -1,6 +1,7 @@
 """Commits the checkpoint of a savepoint that the job was stopped with.
 
-A. recover   step 3 of every start: fence, commit decided checkpoints, close
+A. recover   step 3 of every start: fence, commit decided checkpoints, close; if nothing is left to
+             commit, only look whether the targets have what the log says
 B. check     the log says that every checkpoint of the savepoint is committed
 C. record    `_finished`, in the savepoint
 """
@@ -9,6 +10,7 @@ from __future__ import annotations
 
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.coordinator import CheckpointCoordinator
+from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.errors import ConfigError, SavepointError, TargetUnreachableError
 from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.format import Savepoint
@@ -27,7 +29,7 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
     Raises:
         ConfigError: the folder is another one; nothing was written.
         TargetUnreachableError: a sink could not commit it.
-        StopJobError: the job must not go on.
+        StopJobError: the job must not go on: a target lacks what the log calls committed, say.
         SavepointError: it is committed, but that could not be recorded; or a sink has lost all of
             its rows.
     """
@@ -50,7 +52,9 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
             f"gone, restore it, which commits too: twophase run JOB.yaml --restore "
             f"{savepoint.where}",
         )
-    if not _is_committed(history, savepoint):
+    if _is_committed(history, savepoint):
+        _check_targets(context)
+    else:
         CheckpointCoordinator(context, snapshot=lambda _, __: {}).recover()
         if not _is_committed(context.history, savepoint):
             raise TargetUnreachableError(
@@ -61,6 +65,17 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
     _check_kept(context.history, savepoint)
     failpoint("S08")
     savepoint.finish(storage)
+
+
+def _check_targets(context: JobContext) -> None:
+    """Check that the job could go on, as a recovery does: the targets have what its log says.
+
+    Raises:
+        TwoPhaseError: it could not.
+    """
+    planner = StartPlanner(context)
+    remembered = planner.histories()
+    planner.check(context.log.refresh(), remembered)
 
 
 def _check_kept(history: History, savepoint: Savepoint) -> None:
