@@ -80,3 +80,8 @@ class Decision:
     def root(self) -> str:
         """The job's folder."""
         return self.path.rsplit("/", 2)[0]
+
+    @property
+    def key(self) -> tuple[str, str, int]:
+        """The job's folder, the lineage and the number."""
+        return self.root, self.lineage, self.checkpoint

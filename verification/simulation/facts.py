@@ -169,6 +169,14 @@ class Facts:
         """Whether a branch is prepared, but for what befell it or its server since."""
         return self.is_prepared(xid) or xid in self.taken or xid in self.gone
 
+    def is_there(self, path: str) -> bool:
+        """Whether a file or a folder is there."""
+        try:
+            self.disk.find(path)
+        except (FileNotFoundError, NotADirectoryError):
+            return False
+        return True
+
     def is_gone(self, xid: str) -> bool:
         """Whether something befell a piece, so that its rows are not there."""
         gone = (self.lost, self.taken, self.taken_back, self.undone, self.gone)

@@ -211,25 +211,20 @@ class Operator:
     def _paths(self) -> list[str]:
         """What could be restored: savepoints and checkpoints."""
         saved = [
-            path for path in self._oracle.saved.by_path if self._is_there(f"{path}/{MANIFEST}")
+            path
+            for path in self._oracle.saved.by_path
+            if self._oracle.is_there(f"{path}/{MANIFEST}")
         ]
         return saved + [
             one.body.removesuffix("/_metadata")
             for one in self._oracle.decided.values()
-            if self._is_there(one.body)
+            if self._oracle.is_there(one.body)
         ]
 
     def _is_older(self, path: str) -> bool:
         """Whether a sink shows more than what is at a path."""
         saved = self._oracle.saved.at(self._oracle, path)
         return saved is not None and saved.is_shown(self._oracle)
-
-    def _is_there(self, path: str) -> bool:
-        try:
-            self._world.disk.find(path)
-        except (FileNotFoundError, NotADirectoryError):
-            return False
-        return True
 
     @property
     def _folder(self) -> str:
@@ -303,12 +298,12 @@ class Operator:
             Command(MAKE, self._folder, self._path(), committed_only=committed_only)
         )
         path = running.command.path
-        if self._is_there(f"{path}/{MANIFEST}"):
+        if self._oracle.is_there(f"{path}/{MANIFEST}"):
             if running.alone and not committed_only:
                 self._is_newest(path)
             return
         self._oracle.holds(not running.done, f"I8: {path} was said to be made, and it is not there")
-        if self._is_there(f"{path}/_begun"):
+        if self._oracle.is_there(f"{path}/_begun"):
             self._run(Command(DISPOSE, self._folder, path))
 
     def _path(self) -> str:
@@ -331,7 +326,7 @@ class Operator:
         path, alone = self._path(), len(self._drivers.living()) == 1
         living[0].stop_with_savepoint(path)
         self._world.scheduler.wait_until(lambda: living[0].process.dead, None)
-        if alone and self._is_there(f"{path}/{MANIFEST}"):
+        if alone and self._oracle.is_there(f"{path}/{MANIFEST}"):
             self._is_newest(path)
 
     def _fork(self, paths: list[str]) -> None:

@@ -109,7 +109,7 @@ class Oracle(Facts):
         if action == "abandon-rewind":
             self.saved.rewinding.clear()
             for key in [one for one in self.ahead if one[0] == root and one[3] in body["again"]]:
-                del self.ahead[key]
+                self.superseded.append(self.ahead.pop(key))
         elif action == "adopt-from-target" and body["lineage"] is not None:
             self.saved.begun[root, body["lineage"]["id"]] = ""
             self.saved.roots.add(root)
@@ -235,7 +235,8 @@ class Oracle(Facts):
     def _commit(self, root: str, lineage: str, checkpoint: int) -> None:
         decision = self.decided.get((root, lineage, checkpoint))
         if decision is None:
-            return self.violated(f"COMMITTED({checkpoint}) without a decision")
+            given_up = self._given_up_in_time(root, lineage, checkpoint)
+            return self.holds(given_up, f"COMMITTED({checkpoint}) without a decision")
         for xid in decision.xids:
             self.holds(
                 xid in self.visible or xid in self.undone or xid in self.taken_back,
@@ -246,16 +247,28 @@ class Oracle(Facts):
         decision.committed = True
         return None
 
+    def _given_up_in_time(self, root: str, lineage: str, checkpoint: int) -> bool:
+        """Whether a checkpoint was decided in a folder that the job has left since, and a command
+        that had begun there before says that nothing of it will come any more.
+        """
+        found = [one for one in self.superseded if one.key == (root, lineage, checkpoint)]
+        pieces = {xid for one in found for xid in one.xids}
+        return bool(found) and self._is_overtaken() and pieces <= self.withdrawn
+
     def _adopts(self, xid: str) -> Decision | None:
-        """The decision that an adoption without its log takes a piece to be of: the decided attempt
-        of the task was rolled back by hand, another one waits with the same rows, and no target
-        tells them apart (0064). From then on it is the decided one.
+        """The decision that an adoption without its log, or its body, takes a piece to be of: the
+        decided attempt of the task was rolled back by hand, another one waits with the same rows,
+        and no target tells them apart (0064). From then on it is the decided one.
         """
         if self._process() not in self.adopting:
             return None
         task = Piece.of(xid).of_task
-        elsewhere = [(key, one) for key, one in self.decided.items() if key[0] != self.folder]
-        for key, one in elsewhere:
+        unlisted = [
+            (key, one)
+            for key, one in self.decided.items()
+            if key[0] != self.folder or not self.is_there(one.body)
+        ]
+        for key, one in unlisted:
             for lost in [other for other in one.xids if other in self.lost]:
                 if Piece.of(lost).of_task == task:
                     self.withdrawn.add(lost)
@@ -321,7 +334,7 @@ class Oracle(Facts):
             and Piece.of(xid).sink == piece.sink
             and not self._comes_again(xid, found)
         ]
-        self.holds(not hidden, f"I8: {branch.xid} is committed in a target that lacks {hidden}")
+        self._lacks_none({*hidden}, f"{branch.xid} is committed in a target")
         self.visible[branch.xid] = piece
         self.undone.discard(branch.xid)
         self.tables[branch.xid] = {table for (table, _), _ in branch.changes if table != "ledger"}
@@ -420,6 +433,7 @@ class Oracle(Facts):
         found = [self.decided.pop(key) for key in [*self.decided] if key[1:] == (lineage, number)]
         found += [self.ahead.pop(key) for key in [*self.ahead] if key[1:3] == (lineage, number)]
         self.superseded += found
+        self.repaired.never_decided(lineage, number)
         self.repaired.forgets(self)
 
     def _undo(self, xids: set[str]) -> None:
@@ -465,10 +479,7 @@ class Oracle(Facts):
             missing: what its targets lacked when it began.
         """
         overlooked = missing & self.undone - self.withdrawn
-        self.holds(
-            not overlooked,
-            f"I8: generation {generation} goes on over a target that lacks {sorted(overlooked)}",
-        )
+        self._lacks_none(overlooked, f"generation {generation} goes on over a target")
         for server in self.servers:
             for branch in server.branches.values():
                 piece = Piece.of(branch.xid)
@@ -483,6 +494,22 @@ class Oracle(Facts):
                         f"I3: {branch.xid} is left behind by the recovery "
                         f"of generation {generation}"
                     )
+
+    def _lacks_none(self, overlooked: set[str], what: str) -> None:
+        """The job goes on: its target lacks nothing that was decided."""
+        if overlooked and all(map(self._is_a_part, overlooked)):
+            self.limit = f"{sorted(overlooked)} are a part of what a restored target has"
+            self.scheduler.stop(self.limit)
+        else:
+            self.holds(not overlooked, f"I8: {what} that lacks {sorted(overlooked)}")
+
+    def _is_a_part(self, xid: str) -> bool:
+        """Whether a piece was rolled back by hand in a target that was restored from a backup, and
+        another piece of its checkpoint is there, which proves the checkpoint (docs/loss.md).
+        """
+        mine = replace(Piece.of(xid), subtask=0, task_attempt=0)
+        others = [replace(one, subtask=0, task_attempt=0) for one in self.visible.values()]
+        return xid in self.lost and mine in others
 
     def believes_committed(self, xid: str, missing: set[str]) -> None:
         """A sink says that a piece is visible.

@@ -32,6 +32,7 @@ class Repaired:
         damaged: whether something was done to the job's folder.
         known: the decisions that a folder knew when it was restored from a copy.
         accepted: of each loss the folder whose log has it, and the pieces.
+        backed_up: what it was when the folder was copied that may be restored.
         passed: the pieces that an adoption has passed over, with its folder: they may come back.
         since: of each withdrawn piece the folder whose log says so, and its generation then.
     """
@@ -41,6 +42,7 @@ class Repaired:
     damaged: bool = False
     known: dict[str, set[Key]] = field(default_factory=dict)
     accepted: list[tuple[str, set[str]]] = field(default_factory=list)
+    backed_up: list[tuple[str, set[str]]] = field(default_factory=list)
     passed: set[tuple[str, str]] = field(default_factory=set)
     since: dict[str, tuple[str, int]] = field(default_factory=dict)
 
@@ -69,7 +71,7 @@ class Repaired:
         for lost in (lost for of, lost in self.accepted if of == root):
             facts.withdrawn -= lost
             for xid in lost:
-                del self.given_up[xid]
+                self.given_up.pop(xid, None)  # it may have been written again since
         self.accepted = [one for one in self.accepted if one[0] != root]
 
     def comes_back(self, facts: Facts, xid: str) -> None:
@@ -128,7 +130,9 @@ class Repaired:
         """A job's folder is an old copy, or gone."""
         self.damaged = True
         self.known[root] = {*known}
-        facts.generation[root] = facts.newest_fence(root) if _is_there(facts, f"{root}/log") else 0
+        kept = self.backed_up if self.known[root] else []
+        self.accepted = [one for one in self.accepted if one[0] != root or one in kept]
+        facts.generation[root] = facts.newest_fence(root) if facts.is_there(f"{root}/log") else 0
         self.forgets(facts)
 
     def forgets(self, facts: Facts) -> None:
@@ -188,7 +192,9 @@ class Repaired:
 
     def _rewrite(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
         record, sink = repair["decision"], repair["sink"]
-        old = _replaced(facts, facts.decided[root, record["lineage"], record["checkpoint"]], repair)
+        old = self._replaced(
+            facts, facts.decided[root, record["lineage"], record["checkpoint"]], repair
+        )
         mine = self._pieces_of(facts, old, sink)  # another folder may have given some of them up
         lost = {xid for xid in mine if _subtask(xid) in repair["pieces"]}
         for xid in lost:
@@ -228,6 +234,20 @@ class Repaired:
         )
         return withdrawn
 
+    def _replaced(self, facts: Facts, decided: Decision, repair: Mapping[str, Any]) -> Decision:
+        """The decision that a rewrite replaces: an older copy of the folder knows neither of others
+        nor of what was given up since.
+        """
+        attempt = (repair["replaced"]["generation"], repair["replaced"]["counter"])
+        known = (decided, *reversed(facts.superseded))
+        same = [one for one in known if (one.key, one.attempt) == (decided.key, attempt)]
+        if not same or decided.root not in self.known:
+            return next(iter(same), decided)
+        xids = dict.fromkeys(xid for one in same for xid in one.xids)
+        left = tuple(xid for xid in xids if not self.has_given_up(decided.root, xid))
+        sinks = {xid: name for one in same for xid, name in one.sinks.items()}
+        return replace(same[0], xids=left, sinks=sinks)
+
     def _pieces_of(self, facts: Facts, decision: Decision, sink: str) -> set[str]:
         """The pieces of a checkpoint in a sink, with those that were withdrawn already: in a folder
         that knows nothing of it they are lost once more.
@@ -248,7 +268,7 @@ class Repaired:
                 waits = key[0] == root and not decision.committed
                 there = facts.visible.keys() | facts.taken_back | facts.taken
                 # nothing lists what somebody has rolled back of a checkpoint without a body
-                over = there if _is_there(facts, decision.body) else there | {*facts.lost}
+                over = there if facts.is_there(decision.body) else there | {*facts.lost}
                 hidden = [xid for xid in decision.xids if waits and xid not in over]
                 facts.holds(
                     not hidden,
@@ -293,31 +313,32 @@ class Repaired:
         facts.withdrawn |= lost
         self.since.update(dict.fromkeys(lost, (root, facts.generation.get(root, 0))))
         if lost and decision.root == root:
-            key = (decision.root, decision.lineage, decision.checkpoint)
+            key = decision.key
             facts.superseded.append(decision)
             left = tuple(xid for xid in decision.xids if xid not in lost)
             if key in facts.decided:
                 facts.decided[key] = replace(decision, xids=left)
-            else:
-                [sink] = {decision.sinks[xid] for xid in lost}
-                facts.ahead[*key, sink] = replace(decision, xids=left)
+            # neither, if the job has left the folder meanwhile
+            for of in {(*key, decision.sinks[xid]) for xid in lost} & facts.ahead.keys():
+                facts.ahead[of] = replace(decision, xids=left)
             facts.undone -= lost
             facts.gone -= lost
         return lost
 
     def _drop(self, facts: Facts, key: Key) -> None:
-        """It was never decided, so no target lacks it: its records are read again."""
+        """It was never decided."""
         facts.superseded.append(facts.decided.pop(key))
         facts.undone -= {*facts.superseded[-1].xids}
+        self.never_decided(*key[1:])
 
-
-def _replaced(facts: Facts, decided: Decision, repair: Mapping[str, Any]) -> Decision:
-    """The decision that a rewrite replaces: an older copy of the folder does not know of others."""
-    attempt = (repair["replaced"]["generation"], repair["replaced"]["counter"])
-    of = (decided.root, decided.lineage, decided.checkpoint, attempt)
-    known = (decided, *reversed(facts.superseded))
-    same = (one for one in known if (one.root, one.lineage, one.checkpoint, one.attempt) == of)
-    return next(same, decided)
+    def never_decided(self, lineage: str, number: int) -> None:
+        """No target lacks what was given up of such a checkpoint: its records are read again."""
+        of = (lineage.replace("-", ""), number)
+        self.given_up = {
+            xid: one
+            for xid, one in self.given_up.items()
+            if (Piece.of(xid).lineage, Piece.of(xid).checkpoint) != of
+        }
 
 
 def _is_written_again(facts: Facts, decision: Decision) -> bool:
@@ -335,14 +356,6 @@ def _is_written_again_elsewhere(facts: Facts, decision: Decision, root: str) -> 
     return decision.root != root and any(
         (one.lineage, one.checkpoint) == of for one in facts.superseded
     )
-
-
-def _is_there(facts: Facts, path: str) -> bool:
-    try:
-        facts.disk.find(path)
-    except FileNotFoundError:
-        return False
-    return True
 
 
 def _is_shown(facts: Facts, xid: str) -> bool:

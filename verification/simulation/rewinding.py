@@ -147,19 +147,21 @@ class Rewind:
 
 def delete_checkpoint(world: World, lineage: str, number: int) -> None:
     """Somebody deletes the rows and proofs of a checkpoint by hand, having rolled back what is
-    still prepared of it: it was never decided.
+    still prepared of it: it was never decided, unless a savepoint has the decision.
     """
     oracle, of = world.oracle, (lineage.replace("-", ""), number)
     for server in world.servers:
         for xid in [*server.branches]:
             if (Piece.of(xid).lineage, Piece.of(xid).checkpoint) == of:
                 server.resolve(xid, commits=False)
+                oracle.lost.append(xid)
     for name, server in world.targets_and_servers():
         engine = server.engine
         for xid, piece in list(oracle.visible.items()):
             if (piece.lineage, piece.checkpoint) == of and name in oracle.tables[xid]:
                 _delete_rows(oracle, engine.table(name), xid)
                 server.committed.discard(xid)
+                oracle.lost.append(xid)
         ledger, marks = engine.table("ledger"), engine.table("high_water")
         for key in [key for key in ledger if key[1:4] == (name, lineage, number)]:
             del ledger[key]

@@ -164,6 +164,7 @@ class World:
     def back_up_folder(self, folder: str) -> None:
         """Copy a job's folder, Spark's in it too, for later."""
         self.disk.copy(folder, _BACKUP)
+        self.oracle.repaired.backed_up = [*self.oracle.repaired.accepted]
 
     def restore_folder(self, folder: str, known: Iterable[Key] | None) -> None:
         """A job's folder is as it was when it was copied; without known decisions it is gone."""
