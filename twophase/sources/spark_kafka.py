@@ -28,7 +28,7 @@ from twophase.sources.kafka.engines import (
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset, SourceOffset, waiting
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.starting import LATEST_SENTINEL, begins_at
+from twophase.sources.kafka.starting_offsets import LATEST_SENTINEL, begins_at
 
 FORMAT = "kafka"
 _WHERE = f"source {FORMAT}"

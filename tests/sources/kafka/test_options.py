@@ -22,7 +22,13 @@ from twophase.sources.kafka.data_source import KafkaDataSource
 from twophase.sources.kafka.group import GroupOffsets
 from twophase.sources.kafka.options import KafkaOptions
 from twophase.sources.kafka.source import KafkaSource
-from twophase.sources.kafka.starting import AtTimestamp, Committed, Earliest, Latest, Specific
+from twophase.sources.kafka.starting_offsets import (
+    AtTimestamp,
+    Committed,
+    Earliest,
+    Latest,
+    Specific,
+)
 from twophase.sources.spark_kafka import SparkKafkaSource
 
 CANARY = "canary-7f3a"

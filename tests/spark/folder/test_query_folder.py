@@ -14,7 +14,7 @@ from harness.folder_sink import FolderSink, FolderTarget
 from twophase.errors import ConfigError
 from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka.offsets import PartitionOffset, SourceOffset
-from twophase.sources.kafka.starting import Specific, parse_starting
+from twophase.sources.kafka.starting_offsets import Specific, parse_starting
 from twophase.spark.folder.query_folder import check_root
 from twophase.spark.job.stream_writer import write_stream
 

@@ -13,7 +13,7 @@ from twophase.ids import check_name
 from twophase.kafka_client.options import Conflict, ConnectionOptions, IsolationLevel
 from twophase.options.parsing import Duration
 from twophase.sources.kafka.offsets import WHERE
-from twophase.sources.kafka.starting import (
+from twophase.sources.kafka.starting_offsets import (
     Committed,
     Earliest,
     Fallback,

@@ -49,7 +49,7 @@ from twophase.sources.kafka.offsets import (
     advance,
 )
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.start import StartResolver
+from twophase.sources.kafka.start_resolver import StartResolver
 
 PATIENCE_S = 60.0
 """How long a partition may stand at its last stable offset before a warning."""

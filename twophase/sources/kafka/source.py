@@ -34,7 +34,7 @@ from twophase.sources.kafka.offsets import (
 )
 from twophase.sources.kafka.options import KafkaOptions, ValueFormat
 from twophase.sources.kafka.range_reader import KafkaRangeReader
-from twophase.sources.kafka.starting import (
+from twophase.sources.kafka.starting_offsets import (
     LATEST_SENTINEL,
     Latest,
     Specific,

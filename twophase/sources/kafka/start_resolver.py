@@ -14,7 +14,7 @@ from twophase.sources.kafka.cluster import Cluster
 from twophase.sources.kafka.loss import check_begin, check_end
 from twophase.sources.kafka.offsets import WHERE, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
-from twophase.sources.kafka.starting import (
+from twophase.sources.kafka.starting_offsets import (
     EARLIEST_SENTINEL,
     LATEST_SENTINEL,
     AtTimestamp,
