@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
+from collections import Counter
+from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import ClassVar
 
@@ -12,7 +16,19 @@ import pytest
 from harness.beginning_world import BeginningWorld
 from harness.folder_sink import OpenFolderSink
 from harness.savepoint_world import killed, restoring
-from twophase.state.journal.entries import Lineage
+from twophase.contract.sink import SinkHistory
+from twophase.coordinator.recovery.plan import (
+    GoOn,
+    Observed,
+    ObservedSink,
+    StartPlan,
+    plan_start,
+)
+from twophase.ids import Attempt
+from twophase.state.files import codec
+from twophase.state.journal.entries import CommittedRecord, Decision, Lineage, Proof
+from twophase.state.journal.history import History, SubsumedRecord, record_from_json
+from twophase.state.journal.log import LogEntry
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -118,3 +134,71 @@ def lineage(world: BeginningWorld, folder: str = "job") -> Lineage:
 
 def _size(path: Path) -> int:
     return path.stat().st_size
+
+
+ONE_TENTH, ALL = 200, 2_000
+SINKS = "facts", "lake"
+
+
+def restored_so_often(restores: int) -> History:
+    """What the log says after so many restores, each of the newest checkpoint, and a fold."""
+    history, ancestors = History(1), dict[str, int]()
+    for number in range(restores):
+        proofs = tuple(Proof(sink, f"lineage-{number}", 1, f"table of {sink}") for sink in SINKS)
+        before = history.decisions[-1].proofs if number else ()
+        name = f"lineage-{number}"
+        history = history.apply(
+            Lineage(name, f"/saved-{number}", 1, ("end",), {**ancestors}, before, (), "0" * 64)
+        ).apply(Decision(name, 1, Attempt(1, 1), "0" * 64, "0" * 64, False, proofs))
+        history = history.apply(CommittedRecord(name, 1))
+        if number % FEW == FEW - 1:
+            history = history.retaining(history.decisions[-1:])
+        ancestors[name] = 1
+    return history
+
+
+def calls(work: Callable[[], object]) -> int:
+    """How many functions something calls, built-in ones too."""
+    called = Counter[str]()
+
+    def note(frame: object, event: str, _: object) -> None:
+        del frame
+        called[event] += 1
+
+    sys.setprofile(note)
+    try:
+        work()
+    finally:
+        sys.setprofile(None)
+    return called["call"] + called["c_call"]
+
+
+def decoded(data: bytes) -> object:
+    entry = codec.decode(SubsumedRecord.kind, data, "log/1", LogEntry)
+    return record_from_json(SubsumedRecord.kind, entry.record, "log/1")
+
+
+def test_a_plan_and_a_record_cost_ten_times_as_much_after_ten_times_as_many_restores() -> None:
+    costs: list[tuple[int, int, int]] = []
+    for restores in (ONE_TENTH, ALL):
+        history = restored_so_often(restores)
+        kept = {one.id: 1 for one in history.lineages}
+        sinks = {
+            sink: ObservedSink(f"table of {sink}", SinkHistory(1, kept), True) for sink in SINKS
+        }
+        seen = Observed("orders", history, sinks)
+        assert isinstance(plan_start(seen, GoOn()), StartPlan)
+        entry = LogEntry("orders", 1, "0" * 32, SubsumedRecord(history))
+        data = codec.encode(SubsumedRecord.kind, entry)
+        assert decoded(data) == entry.record
+        costs.append(
+            (
+                len(data),
+                calls(partial(plan_start, seen, GoOn())),
+                calls(partial(decoded, data)),
+            )
+        )
+    few, many = costs
+    assert many[0] < ALL * BYTES
+    for less, more in zip(few, many, strict=True):
+        assert more < 1.1 * ALL / ONE_TENTH * less
