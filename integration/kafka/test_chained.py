@@ -107,6 +107,18 @@ def both(
     )
 
 
+def equal_ways(folder: Path, reader: Any, records: int) -> Outcome:
+    """Run a job of two sinks that chain both ways; return what it has done either way."""
+    frame = reader.schema("id BIGINT, kafka_offset BIGINT").load()
+    chained, unchained = both(folder, frame, {"facts": None, "some": lambda rows: rows.drop("id")})
+    assert chained.error == unchained.error == ""
+    assert chained.chained == (("facts", "some"), {})
+    assert chained.tapes == unchained.tapes
+    assert chained.pieces == unchained.pieces
+    assert chained.records == unchained.records == records
+    return chained
+
+
 DDL = "id BIGINT, at TIMESTAMP, tags ARRAY<STRING>, name STRING, kafka_offset BIGINT"
 PROJECTIONS: dict[str, Transform | None] = {
     "as-they-are": None,
@@ -209,15 +221,7 @@ def test_records_that_are_left_out_are_those_that_spark_would_not_give(
     topic = topics.create()
     topics.send(topic, values)
     reader = source(spark, topics, topic, value__format="json", min_read_tasks="2", **options)
-    frame = reader.schema("id BIGINT, kafka_offset BIGINT").load()
-    chained, unchained = both(
-        tmp_path, frame, {"facts": None, "some": lambda rows: rows.drop("id")}
-    )
-    assert chained.error == unchained.error == ""
-    assert chained.chained == (("facts", "some"), {})
-    assert chained.tapes == unchained.tapes
-    assert chained.pieces == unchained.pieces
-    assert chained.records == unchained.records == len(offsets)
+    chained = equal_ways(tmp_path, reader, len(offsets))
     for tape in chained.tapes.values():
         found = [one for rows in tape.values() for one in rows["kafka_offset"].to_pylist()]
         assert sorted(found) == offsets
@@ -350,15 +354,7 @@ def test_ranges_from_which_compaction_took_records_are_read_to_their_ends(
     reader = source(
         spark, topics, topic, value__format="json", maxRecordsPerTrigger="40", min_read_tasks="2"
     )
-    frame = reader.schema("id BIGINT, kafka_offset BIGINT").load()
-    chained, unchained = both(
-        tmp_path, frame, {"facts": None, "some": lambda rows: rows.drop("id")}
-    )
-    assert chained.error == unchained.error == ""
-    assert chained.chained == (("facts", "some"), {})
-    assert chained.tapes == unchained.tapes
-    assert chained.pieces == unchained.pieces
-    assert chained.records == unchained.records == left + 3
+    equal_ways(tmp_path, reader, left + 3)
 
 
 UNCHAINED: dict[str, tuple[Callable[[DataFrame], DataFrame], str]] = {
