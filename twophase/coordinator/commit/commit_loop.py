@@ -110,7 +110,8 @@ class CommitLoop:
 
         Args:
             checkpoint: a decided one.
-            check: validates a sink that calls a piece already committed, before it is trusted.
+            check: validates a sink that calls a piece already committed, or lost, before it is
+                trusted.
 
         Returns:
             True once all pieces are proven committed; False if the job stops before that.
@@ -223,7 +224,9 @@ class CommitLoop:
         try:
             _check_others(checkpoint, name, sink, requests)
             outcomes = sink.commit(requests)
-            if check is not None and any(isinstance(one, AlreadyCommitted) for one in outcomes):
+            if check is not None and any(
+                isinstance(one, AlreadyCommitted | Lost) for one in outcomes
+            ):
                 check(sink)
         except TargetChangedError as error:
             explain = self._explain
