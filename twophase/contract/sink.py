@@ -399,9 +399,10 @@ class OpenSink(ABC):
     def commit(self, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
         """Make pieces visible. Idempotent.
 
-        Runs on the driver after the decision, repeated until no outcome is `RetryLater`. A crash
-        may lose the reply, so a request may name a piece that is already committed: answer
-        `AlreadyCommitted`, only on proof from the target. Answer `Committed` only if the target
+        Runs on the driver after the decision, repeated with all pieces of the checkpoint until no
+        outcome is `RetryLater`. So a request may name a piece that is already committed, also after
+        a crash, which may lose the reply: answer `AlreadyCommitted`, only on proof from the target,
+        which may have been restored from a backup since. Answer `Committed` only if the target
         shows the piece; an OK reply is not enough (docs/decisions/0010). Rows and proof become
         visible atomically: a crash leaves both or neither (I4).
 
