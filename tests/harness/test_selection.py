@@ -174,10 +174,10 @@ def test_proofs_have_no_turns(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("commit", "given", "turn"),
     [
-        *((f"{number:08x}" + 32 * "7", [], f"{number + 1}/5") for number in range(5)),
-        ("fffffffe" + 32 * "0", [], "5/5"),
-        ("", [], "1/5"),
-        ("00000001" + 32 * "7", ["TURN=4/5"], "4/5"),
+        *((f"{number:08x}" + 32 * "7", [], f"{number + 1}/6") for number in range(6)),
+        ("fffffffb" + 32 * "0", [], "6/6"),
+        ("", [], "1/6"),
+        ("00000001" + 32 * "7", ["TURN=4/6"], "4/6"),
         ("00000001" + 32 * "7", ["TURN=all"], None),
         ("00000001" + 32 * "7", ["TESTS=tests/cli/test_run.py"], None),
     ],
