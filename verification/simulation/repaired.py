@@ -177,7 +177,7 @@ class Repaired:
                 is_newest = decision.checkpoint == newest
                 mine = {xid for xid in mine if is_newest and _subtask(xid) in repair["pieces"]}
                 facts.holds(
-                    not is_newest or len(mine) == len(repair["pieces"]),
+                    not is_newest or {_subtask(xid) for xid in mine} == {*repair["pieces"]},
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
                 )
             # what only a fork has given up is this job's to accept

@@ -115,6 +115,23 @@ def test_what_only_a_fork_has_given_up_is_the_first_jobs_to_accept(oracle: Oracl
     assert oracle.decided[OLD, LINEAGE, 0].xids == (xid("0.1"),)
 
 
+def test_a_piece_may_have_the_numbers_of_the_one_that_it_was_written_again_for(
+    oracle: Oracle,
+) -> None:
+    again = xid("1.2").replace("'1.1-", "'2.1-")
+    written = oracle.decided[OLD, LINEAGE, 0]
+    oracle.superseded.append(written)
+    oracle.withdrawn.add(xid("1.2"))
+    xids = (xid("0.1"), again)
+    oracle.decided[OLD, LINEAGE, 0] = replace(
+        written, attempt=(2, 1), xids=xids, sinks=dict.fromkeys(xids, "sink0")
+    )
+    oracle.lost.append(again)
+    loss = {"lineage": LINEAGE, "checkpoint": 0, "sink": "sink0", "pieces": ["1.2"]}
+    oracle.repaired._accept(oracle, OLD, {**loss, "emptied": False, "lacks": [], "before": []})
+    assert oracle.decided[OLD, LINEAGE, 0].xids == (xid("0.1"),)
+
+
 @pytest.mark.parametrize(("chunk", "stays"), [(2, True), (0, False)], ids=["after it", "before it"])
 def test_a_checkpoint_that_was_given_up_whole_goes_if_its_records_are_read_again(
     oracle: Oracle, chunk: int, stays: bool
