@@ -16,11 +16,12 @@ from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest, SinkHistory
 from twophase.coordinator.commit.fan_out import FanOut, SideBySide, sequentially
+from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import (
     CheckpointMissingError,
+    DeclinedError,
     FencedError,
-    LostCommittableError,
     RestoreRefusedError,
     StopJobError,
     TargetUnreachableError,
@@ -166,18 +167,45 @@ def test_what_is_committed_in_one_sink_while_it_is_closed_is_not_aborted_in_the_
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
-def test_what_no_sink_shows_is_written_again_and_the_original_says_that_it_lost_it(
+def test_what_no_sink_shows_is_written_again_and_the_original_is_fenced(
     tmp_path: Path, targets: Targets
 ) -> None:
     """Decided in a log that the copy does not know, and committed nowhere: no target tells it from
-    what is undecided.
+    what is undecided. No row is lost: the copy has read them again.
     """
     original = Original(tmp_path, targets, "facts", "lake")
     original.decides()
     copy = Driver(tmp_path / "copy", targets).recover()
     copy.run(1)
-    with pytest.raises(LostCommittableError):
+    with pytest.raises(FencedError):
         original.commits_the_rest()
+    with pytest.raises(CheckpointMissingError, match="has seen generation 2"):
+        Driver(tmp_path / "job", targets).recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
+def test_what_only_a_sink_ahead_shows_is_written_again_and_the_original_is_fenced(
+    tmp_path: Path, targets: Targets
+) -> None:
+    facts = Down(targets["facts"], JOB, "facts")
+    ahead = {"checkpoint.mode": "at_least_once"}
+    original = facts.driver = Driver(tmp_path / "job", targets, ahead, {"facts": facts}).recover()
+    facts.up = True
+    original.run(0)
+    facts.up = False
+    shutil.copytree(tmp_path / "job", tmp_path / "copy")
+    copy = Driver(tmp_path / "copy", targets)
+
+    def the_copy_is_faster(pending: PendingCheckpoint) -> None:
+        original.write(pending)
+        assert [one.sink for one in original.history.sink_decisions] == ["facts"]
+        copy.recover().run(1)
+        facts.up = True
+        original.context.stopping.clear()
+        raise DeclinedError("down.")
+
+    with pytest.raises(FencedError, match="of checkpoint 1 may be of that driver's"):
+        original.run(1, the_copy_is_faster)
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 

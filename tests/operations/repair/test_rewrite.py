@@ -124,6 +124,25 @@ def test_once_it_is_recorded_it_is_not_written_a_second_time(
     exact(targets, another)
 
 
+def test_what_is_lost_of_the_newest_committed_checkpoint_is_written_again(
+    driver: Driver, targets: Targets, another: Another, folder: Path
+) -> None:
+    """Spark repeats its micro-batch, which asks for its pieces once more."""
+    driver.run(0)
+    driver.run(1)
+    facts = targets["facts"]
+    facts.ledger = {key for key in facts.ledger if key[3] != 1 or key[5].index == 0}
+    facts.visible = [row for row in facts.visible if row["id"] < 15]
+    again = another().recover()
+    with pytest.raises(LostCommittableError, match="twophase repair rewrite"):
+        again.coordinator.replay(again.history.decisions[-1], None)
+    rewrite(folder, targets)
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+    again = another().recover()
+    again.coordinator.replay(again.history.decisions[-1], None)
+    exact(targets, another)
+
+
 @each
 def test_the_new_pieces_may_be_lost_too(
     broken: Driver, targets: Targets, another: Another, folder: Path

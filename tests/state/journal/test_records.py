@@ -390,9 +390,12 @@ def test_a_record_that_contradicts_the_history_is_refused(record: Record, match:
         BASE.apply(record)
 
 
-def test_a_committed_checkpoint_is_not_written_again() -> None:
+def test_of_the_committed_checkpoints_only_the_newest_is_written_again() -> None:
+    newest = BASE.apply(CommittedRecord("a", 0))
+    assert newest.apply(REWRITE).uncommitted() == [REWRITE.decision]
+    older = newest.apply(replace(DECISION, checkpoint=1, attempt=Attempt(1, 2)))
     with pytest.raises(ValueError, match="checkpoint 0 written again without a decision"):
-        BASE.apply(CommittedRecord("a", 0)).apply(REWRITE)
+        older.apply(REWRITE)
 
 
 def test_a_decision_of_a_lineage_that_has_ended_is_refused() -> None:

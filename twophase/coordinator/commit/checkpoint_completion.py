@@ -19,7 +19,7 @@ from twophase.contract.sink import OpenSink
 from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.orphans import Orphans, PieceKey, key_of, pieces_of
 from twophase.coordinator.commit.proofs import Proofs
-from twophase.errors import CheckpointMissingError, FencedError
+from twophase.errors import CheckpointMissingError
 from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
 from twophase.ids import Attempt
 from twophase.internals.clock import Stopwatch
@@ -109,13 +109,13 @@ class CheckpointCompleter:
 
         Raises:
             LostCommittableError: a piece is proven absent.
-            FencedError: a sink reports its pieces as committed, and a newer driver
+            FencedError: a sink reports its pieces as committed, or lost, and a newer driver
                 has raised its fence.
             StopJobError: the job must not go on.
         """
         failpoint("C11")
         with stopwatch.elsewhere():
-            return self._commit_loop.commit(completed, lambda sink: check_fence(completed, sink))
+            return self._commit_loop.commit(completed, own=True)
 
     def complete(
         self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
@@ -157,8 +157,7 @@ class CheckpointCompleter:
 
         Args:
             decision: on it.
-            own: whether this process has decided it, and not an older one: what a sink that a newer
-                driver has fenced says of it is not believed.
+            own: as for `CommitLoop.commit`.
 
         Returns:
             Whether it is committed; False if the job is stopping before that.
@@ -166,9 +165,7 @@ class CheckpointCompleter:
         Raises:
             FencedError: as for `commit`.
         """
-        completed = self._store.read(decision)
-        check = partial(check_fence, completed) if own else None
-        done = self._commit_loop.commit(completed, check)
+        done = self._commit_loop.commit(self._store.read(decision), own=own)
         if done and not decision.committed:
             self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
         return done
@@ -293,17 +290,3 @@ class CheckpointCompleter:
         self._listeners.complete(checkpoint)
         for decision in gone:
             self._listeners.subsumed(decision.checkpoint)
-
-
-def check_fence(completed: CompletedCheckpoint, sink: OpenSink) -> None:
-    """Check the fence: another driver, over a copy of the folder, may have raised the mark."""
-    seen, own = sink.history().generation, completed.attempt.generation
-    if seen > own:
-        raise FencedError(
-            f"Job {completed.job!r}: a driver of generation {seen} has raised the fence in "
-            f"{sink.target()} above {own}, and what the target says of checkpoint "
-            f"{completed.checkpoint} may be of that driver's. "
-            "No data is lost: it writes what is missing.",
-            remedy="leave this driver stopped; find out why two were started, "
-            "over this folder or over a copy of it.",
-        )

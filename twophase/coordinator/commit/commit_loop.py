@@ -36,7 +36,7 @@ from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 
 Explain = Callable[[CompletedCheckpoint, OpenSink, str, TargetChangedError], TargetChangedError]
 
-Check = Callable[[OpenSink], None]
+Check = Callable[[CompletedCheckpoint, OpenSink], None]
 
 
 @dataclass(frozen=True)
@@ -67,6 +67,8 @@ class CommitLoop:
         backoff_s: the first wait; it doubles up to `backoff_max_s`.
         backoff_max_s: the longest wait.
         explain: adds what the log knows to the error of a sink whose target has changed.
+        check: validates a sink that calls a piece lost, or one that this driver has decided already
+            committed, before it is trusted.
     """
 
     def __init__(
@@ -78,6 +80,7 @@ class CommitLoop:
         backoff_s: float,
         backoff_max_s: float,
         explain: Explain | None = None,
+        check: Check | None = None,
     ) -> None:
         self._sinks = sinks
         self._observers = observers
@@ -86,6 +89,7 @@ class CommitLoop:
         self._backoff_s = backoff_s
         self._backoff_max_s = backoff_max_s
         self._explain = explain
+        self._check = check
         self._restored_from = ""
         self._sink_ahead = SinkAhead.REFUSE
 
@@ -103,15 +107,16 @@ class CommitLoop:
         other._sinks, other._restored_from, other._sink_ahead = sinks, restored_from, sink_ahead
         if sink_ahead is SinkAhead.FORK:
             other._explain = partial(_target_of_original, restored_from)
+            other._check = None  # the fences there are of the first job's drivers
         return other
 
-    def commit(self, checkpoint: CompletedCheckpoint, check: Check | None = None) -> bool:
+    def commit(self, checkpoint: CompletedCheckpoint, *, own: bool = False) -> bool:
         """Commit every piece, sink by sink in the order of the job.
 
         Args:
             checkpoint: a decided one.
-            check: validates a sink that calls a piece already committed, or lost, before it is
-                trusted.
+            own: whether this driver has decided it, and not an older one, which may have committed
+                pieces before another driver raised its fence.
 
         Returns:
             True once all pieces are proven committed; False if the job stops before that.
@@ -123,7 +128,7 @@ class CommitLoop:
         left, reported = self._pieces(checkpoint), set[str]()
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
         while True:
-            left, reasons = self._try_sinks(checkpoint, left, retries, check, reported)
+            left, reasons = self._try_sinks(checkpoint, left, retries, reported, own=own)
             if not left:
                 return True
             retries += 1
@@ -135,9 +140,13 @@ class CommitLoop:
                 return False
             delay_s = min(delay_s * 2, self._backoff_max_s)
 
-    def try_once(self, checkpoint: CompletedCheckpoint, check: Check | None) -> bool:
-        """Try every piece once; see `commit`. Return whether all of them are proven committed."""
-        left, reasons = self._try_sinks(checkpoint, self._pieces(checkpoint), 0, check, set())
+    def try_once(self, checkpoint: CompletedCheckpoint) -> bool:
+        """Try every piece of a checkpoint of this driver once; see `commit`.
+
+        Returns:
+            Whether all of them are proven committed.
+        """
+        left, reasons = self._try_sinks(checkpoint, self._pieces(checkpoint), 0, set(), own=True)
         for sink, reason in reasons.items():
             where = (checkpoint.job, checkpoint.checkpoint, sink)
             self._observers(CommitRetried(*where, reason, 1, 0.0, 0.0))
@@ -156,8 +165,9 @@ class CommitLoop:
         checkpoint: CompletedCheckpoint,
         pieces: Mapping[str, Sequence[Committable]],
         retries: int,
-        check: Check | None,
         reported: set[str],
+        *,
+        own: bool,
     ) -> tuple[dict[str, Sequence[Committable]], dict[str, str]]:
         """Try each sink once; return the pieces of those that have some left, and why.
 
@@ -169,7 +179,7 @@ class CommitLoop:
         stops: list[StopJobError] = []
         for sink, mine in pieces.items():
             try:
-                tries[sink] = done = self._commit_sink(checkpoint, sink, mine, retries, check)
+                tries[sink] = done = self._commit_sink(checkpoint, sink, mine, retries, own=own)
             except StopJobError as error:
                 stops.append(error)
             else:
@@ -216,18 +226,18 @@ class CommitLoop:
         name: str,
         pieces: Sequence[Committable],
         retries: int,
-        check: Check | None = None,
+        *,
+        own: bool = False,
     ) -> _Try:
         """Try the pieces of one sink once."""
-        sink, before = self._sinks[name], checkpoint.predecessor(name)
+        sink, before, check = self._sinks[name], checkpoint.predecessor(name), self._check
+        distrusted = AlreadyCommitted | Lost if own else Lost
         requests = [CommitRequest(piece, retries, before) for piece in pieces]
         try:
             _check_others(checkpoint, name, sink, requests)
             outcomes = sink.commit(requests)
-            if check is not None and any(
-                isinstance(one, AlreadyCommitted | Lost) for one in outcomes
-            ):
-                check(sink)
+            if check is not None and any(isinstance(one, distrusted) for one in outcomes):
+                check(checkpoint, sink)
         except TargetChangedError as error:
             explain = self._explain
             raise explain(checkpoint, sink, name, error) if explain else error from error

@@ -86,6 +86,7 @@ class JobContext:
             options.commit_backoff_s,
             options.commit_backoff_max_s,
             self.proofs.explain,
+            self.proofs.check_fence,
         )
         self.sink_decisions = SinkDecisions(job, self.log, self.proofs, self.commit_loop, observers)
         self.completer = CheckpointCompleter(

@@ -70,6 +70,25 @@ class Proofs:
             if proof.sink == name and not knows(memory, proof):
                 raise self.changed(proof, sink, memory)
 
+    def check_fence(self, checkpoint: CompletedCheckpoint, sink: OpenSink) -> None:
+        """Check that what a target says of the pieces of a checkpoint is of this driver's doing, or
+        of an older one's. A newer one, over this folder or a copy of it, may have taken them back,
+        or written others under the same number.
+
+        Raises:
+            FencedError: a newer driver has raised its fence there.
+        """
+        seen, own = sink.history().generation, self._log.history.generation
+        if seen > own:
+            raise FencedError(
+                f"Job {checkpoint.job!r}: a driver of generation {seen} has raised the fence in "
+                f"{sink.target()} above {own}, and what the target says of checkpoint "
+                f"{checkpoint.checkpoint} may be of that driver's. "
+                "No data is lost: it writes what is missing.",
+                remedy="leave this driver stopped; find out why two were started, "
+                "over this folder or over a copy of it.",
+            )
+
     def body_of(self, proof: Proof) -> CompletedCheckpoint | None:
         """Return the checkpoint of a proof; None if no decision of it is left, or no whole body."""
         for decision in self._log.history.decisions:

@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from twophase.contract.committable import Committable
-from twophase.coordinator.commit.checkpoint_completion import check_fence
 from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.commit.proofs import Proofs
@@ -88,7 +87,7 @@ class SinkDecisions:
         )
         failpoint("A01")
         body = self._body(decision)
-        if self._commit_loop.try_once(body, lambda target: check_fence(body, target)):
+        if self._commit_loop.try_once(body):
             self._proven.add(_key(decision))
         failpoint("A02")
 

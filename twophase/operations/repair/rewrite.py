@@ -120,8 +120,8 @@ class RewriteRepair:
         loss = LossRepair(context).plan(checkpoint, sink)
         if loss.gap:
             raise StopJobError(
-                f"{loss.gap} These checkpoints were committed: "
-                "only pieces of an uncommitted one can be written again.",
+                f"{loss.gap} Only pieces that a target says are lost can be written again, and not "
+                "what a restored target has no proof of.",
                 remedy="restore the target to its previous state, "
                 "or see what twophase repair accept-loss gives up.",
             )

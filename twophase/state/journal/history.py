@@ -224,7 +224,9 @@ class History:
     def _rewritten(self, rewrite: Rewrite) -> History:
         """Return the history with the new decision in place of the replaced one."""
         new, old = rewrite.decision, replace(rewrite.decision, attempt=rewrite.replaced)
-        replaced = [one for one in self.decisions if one.folder == old.folder and not one.committed]
+        # of the committed ones only the newest: Spark may repeat its micro-batch, which asks again
+        asked = [one for one in self.decisions if not one.committed or one is self.decisions[-1]]
+        replaced = [one for one in asked if one.folder == old.folder]
         known = len(replaced) == 1
         _check(known, f"checkpoint {new.checkpoint} written again without a decision")
         generation = new.attempt.generation
