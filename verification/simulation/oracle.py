@@ -78,7 +78,7 @@ class Oracle(Facts):
                 self._end_ahead(root)
                 if root not in self.saved.forks:
                     self.restored.add(lineage["restored_from"])
-                self.saved.begins(self, root, lineage)
+                self.repaired.decided_again(root, self.saved.begins(self, root, lineage))
                 self._begun[path] = (root, lineage["id"])
             case b"DECIDED":
                 self._decide(root, path, body)
@@ -301,7 +301,9 @@ class Oracle(Facts):
         """XA COMMIT is about to make rows visible."""
         piece = Piece.of(branch.xid)
         self.repaired.comes_back(self, branch.xid)
-        decision = self._decision_of(branch.xid) or self.saved.decides(self, branch.xid)
+        decision = self._decision_of(branch.xid)
+        if decision is None and (decision := self.saved.decides(self, branch.xid)) is not None:
+            self.repaired.decided_again(self.folder, [decision])
         decision = decision or self._adopts(branch.xid)
         if decision is None and self.repaired.is_older(self, branch.xid):
             self.limit = f"{branch.xid} comes back while an older driver stands in its commit"

@@ -83,6 +83,15 @@ class Repaired:
                 if Decision.of_piece([one], xid):
                     facts.decided[key] = replace(one, xids=tuple({*one.xids, xid}))
 
+    def decided_again(self, root: str, found: Iterable[Decision]) -> None:
+        """Decisions that were given up with a folder are continued there: what its log has given up
+        of them stays so.
+        """
+        lost = {xid for of, mine in self.accepted if of == root for xid in mine}
+        for one in found:
+            for xid in lost & one.sinks.keys():
+                self.given_up[xid] = (one.sinks[xid], one.chunk)
+
     def has_given_up(self, root: str, xid: str) -> bool:
         """Whether the log of a folder has the loss of a piece."""
         return any(of == root and xid in lost for of, lost in self.accepted)

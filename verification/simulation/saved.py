@@ -125,8 +125,10 @@ class SavedOnes:
         ancestors = {**self.ancestors.get(one.lineage, {}), one.lineage: one.checkpoint}
         return Saved(one.root, one.lineage, one.checkpoint, ancestors, frozenset(), one.chunk)
 
-    def begins(self, facts: Facts, root: str, lineage: Mapping[str, Any]) -> None:
-        """A lineage begins in a job's folder with what is at a path."""
+    def begins(self, facts: Facts, root: str, lineage: Mapping[str, Any]) -> list[Decision]:
+        """A lineage begins in a job's folder with what is at a path. Returns the decisions that it
+        continues, and that were given up with a folder.
+        """
         where, saved = lineage["restored_from"], self.at(facts, lineage["restored_from"])
         older = [
             path
@@ -142,13 +144,14 @@ class SavedOnes:
         if root in self.forks:
             given_up = self.given_up.get(root, set())
             waiting = [one for one in self._waiting(facts, where) if one not in given_up]
-            return facts.holds(
+            facts.holds(
                 not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
             )
+            return []
         rewinds = root in self.rewinding
         self.rewinding.pop(root, None)
         if saved is None or facts.several_folders:
-            return None
+            return []
         for key, decision in list(facts.decided.items()):
             # an adoption, and what continues it, does not name what was given up whole
             is_given_up = not decision.xids and decision.committed and decision.chunk < saved.chunk
@@ -173,8 +176,7 @@ class SavedOnes:
             )
             facts.superseded.append(decision)
             facts.undone -= {*decision.xids}
-        self._revive(facts, lambda one: not saved.is_behind(one))
-        return None
+        return self._revive(facts, lambda one: not saved.is_behind(one))
 
     def gives_up(
         self, facts: Facts, root: str, loss: Mapping[str, Any]

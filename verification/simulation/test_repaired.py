@@ -132,6 +132,17 @@ def test_a_piece_may_have_the_numbers_of_the_one_that_it_was_written_again_for(
     assert oracle.decided[OLD, LINEAGE, 0].xids == (xid("0.1"),)
 
 
+def test_what_a_log_has_given_up_stays_so_when_it_is_restored_there_again(oracle: Oracle) -> None:
+    loss = {"lineage": LINEAGE, "checkpoint": 0, "sink": "sink0", "pieces": ["1.2"]}
+    oracle.repaired._accept(oracle, OLD, {**loss, "emptied": False, "lacks": [], "before": []})
+    oracle.repaired._adopt(oracle, OLD, {})
+    assert not oracle.repaired.missing_rows(oracle, "sink0"), "its records are read again"
+    path = f"{OLD}/chk/{LINEAGE}-0-1.1"
+    begun = {"id": "new", "restored_from": path, "restore_id": "", "ancestors": {LINEAGE: 0}}
+    oracle.repaired.decided_again(OLD, oracle.saved.begins(oracle, OLD, begun))
+    assert oracle.repaired.missing_rows(oracle, "sink0") == [(0, 1)]
+
+
 @pytest.mark.parametrize(("chunk", "stays"), [(2, True), (0, False)], ids=["after it", "before it"])
 def test_a_checkpoint_that_was_given_up_whole_goes_if_its_records_are_read_again(
     oracle: Oracle, chunk: int, stays: bool
