@@ -19,14 +19,21 @@ def with_dictionary(rows: pa.Table) -> list[str]:
     """Return the paths of the columns whose values come again, as pyarrow's `use_dictionary` takes
     them: the first values tell. Fewer than these are cheap to look up.
     """
-    found: dict[str, list[pa.Array]] = {}
-    for field, column in zip(rows.schema, rows.columns, strict=True):
+    paths: dict[tuple[int, int], str] = {}  # two columns may have one: `a.b`, and `b` of a struct
+    found: dict[tuple[int, int], list[pa.Array]] = {}
+    for number, (field, column) in enumerate(zip(rows.schema, rows.columns, strict=True)):
         for chunk in column.chunks:
-            for path, values in leaves(field.name, chunk):
-                found.setdefault(path, []).append(values)
-    return sorted(path for path, chunks in found.items() if _come_again(chunks))
+            for leaf, (path, values) in enumerate(leaves(field.name, chunk)):
+                paths[number, leaf] = path
+                found.setdefault((number, leaf), []).append(values)
+    return sorted({paths[one] for one, chunks in found.items() if _come_again(chunks)})
 
 
 def _come_again(chunks: list[pa.Array]) -> bool:
     sample = pa.chunked_array(chunks).slice(0, _SAMPLE)
-    return len(sample) < _SAMPLE or bool(pc.count_distinct(sample).as_py() <= _MOST_DIFFERENT)
+    if len(sample) < _SAMPLE:
+        return True
+    try:
+        return bool(pc.count_distinct(sample).as_py() <= _MOST_DIFFERENT)
+    except pa.ArrowNotImplementedError:  # of a fixed-size list, say
+        return True

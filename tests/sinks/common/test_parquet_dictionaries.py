@@ -61,3 +61,24 @@ def test_values_of_every_type_are_looked_at(tmp_path: Path, name: str) -> None:
     column = pa.parquet.read_metadata(tmp_path / "file").row_group(0).column(0)
     assert column.has_dictionary_page is (name != "boolean")  # parquet has none of these
     assert pa.parquet.read_table(tmp_path / "file") == rows
+
+
+NESTED: list[tuple[pa.DataType, Any]] = [
+    (pa.struct([("b", pa.int64())]), {"b": 1}),
+    (pa.struct([("b", pa.string())]), {"b": "1"}),
+    (pa.list_(pa.int64()), [1, 2]),
+    (pa.list_(pa.int64(), 2), [1, 2]),
+    (pa.map_(pa.string(), pa.int64()), [("b", 1)]),
+]
+
+
+@pytest.mark.parametrize(("kind", "value"), NESTED, ids=[str(kind) for kind, _ in NESTED])
+@pytest.mark.parametrize("other", ["a.b", "a.list.element", "a.key_value.value"])
+def test_two_columns_may_have_one_path(
+    tmp_path: Path, kind: pa.DataType, value: Any, other: str
+) -> None:
+    ids = [str(number) for number in range(10_000)]
+    rows = pa.table({other: ids, "a": pa.array([value for _ in ids], kind)})
+    with NewFile(tmp_path / "file") as file:
+        formats.write(Format.PARQUET, rows, file)
+    assert pa.parquet.read_table(tmp_path / "file").equals(rows)
