@@ -139,3 +139,15 @@ def test_a_dry_run_ends_with_the_refusal_of_rows_under_another_name(
         world.drive(5, **restoring(path, "rewind"), **MAY_RENAME)
     text = dry_run(file, "--restore", str(path), "--sink-ahead", "rewind", code=3)
     assert start.value.what in " ".join(text.split())
+
+
+def test_a_dry_run_of_a_fresh_start_is_refused_as_that_is(tmp_path: Path) -> None:
+    world = Files(tmp_path)
+    for name in ("facts", "lake"):
+        world.target(name).mkdir()
+    only_on = {"restore.error_if_no_checkpoint": "true"}
+    text = dry_run(world.job_file("orders", "job", **only_on), code=2)
+    assert "has no checkpoint, and restore.error_if_no_checkpoint is set." in text
+    assert "orders would begin" in dry_run(world.job_file("orders", "job"))
+    world.drive(1)
+    assert "would go on" in dry_run(world.job_file("orders", "job", **only_on))

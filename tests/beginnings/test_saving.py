@@ -119,6 +119,20 @@ def test_a_savepoint_is_not_finished_over_a_target_that_lacks_what_was_committed
     assert open_savepoint(str(path)).is_committed
 
 
+def test_a_savepoint_is_not_finished_over_such_a_target_under_another_name(
+    world: BeginningWorld,
+) -> None:
+    """I had renamed the sink as well, so its target was not asked."""
+    path = unfinished(world)
+    world.copy("facts", "backup")
+    world.drive(4)
+    world.copy("backup", "facts")
+    world.rename("facts", "renamed")
+    with pytest.raises(ConfigError, match=r"'renamed' writes to .* as sink 'facts' did"):
+        world.finish(path)
+    assert not open_savepoint(str(path)).is_committed
+
+
 def lose_piece(world: BeginningWorld) -> list[int]:
     """Roll back one prepared piece of `facts`, as somebody might by hand; return its numbers."""
     piece = min((world.root / "facts" / "prepared").iterdir())

@@ -75,7 +75,7 @@ def _check_targets(context: JobContext) -> None:
     """
     planner = StartPlanner(context)
     remembered = planner.histories()
-    planner.check(context.log.refresh(), remembered)
+    planner.plan(context.log.refresh(), remembered)
 
 
 def _check_kept(history: History, savepoint: Savepoint) -> None:

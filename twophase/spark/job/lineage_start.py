@@ -20,6 +20,7 @@ from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.fork import close_all, open_as, open_original
 from twophase.operations.savepoint.restore import (
     begun_with,
+    check_fresh_start,
     copied_checkpoint,
     load_restore,
     restored_checkpoint,
@@ -119,13 +120,7 @@ class LineageStart:
             coordinator.begin_lineage(self.restore.lineage)
             failpoint("S07")
         elif log.history.lineage is None:
-            if options.error_if_no_checkpoint:
-                raise ConfigError(
-                    f"Job {name!r}: {self._storage.root} has no checkpoint, and "
-                    "restore.error_if_no_checkpoint is set.",
-                    remedy="set `restore.path=PATH`, or leave restore.error_if_no_checkpoint out "
-                    "for a fresh start.",
-                )
+            check_fresh_start(name, self._storage.root, options)
             self._states.check_uids()
             coordinator.begin_lineage(Lineage(new_lineage_id()))
         may_drop = not self._stateful or options.allow_non_restored_state
