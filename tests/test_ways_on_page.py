@@ -132,6 +132,7 @@ REFUSALS = {
     plan.TargetReplaced: "the table was dropped and created again",
     plan.TargetLacks: "the target was restored from a backup",
     plan.SinkRenamed: "a sink has another name",
+    plan.RenamedLacks: "a sink has another name",
 }
 # Their states end by themselves, by a restart or when a server is back; the others need somebody.
 # A `SavepointError` is of a savepoint, not of the job; after an unfinished one the next start

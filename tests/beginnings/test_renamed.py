@@ -14,7 +14,12 @@ from harness.beginning_world import BeginningWorld, refused
 from harness.memory_driver import NOTE
 from harness.plain_job import PlainJob
 from harness.savepoint_world import restoring
-from twophase.errors import CheckpointMissingError, ConfigError, StopJobError
+from twophase.errors import (
+    CheckpointMissingError,
+    ConfigError,
+    StopJobError,
+    TargetChangedError,
+)
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 
@@ -42,6 +47,31 @@ def test_a_job_with_another_name_is_told_so_and_goes_on_under_its_own(
     assert "adopt" not in caught.value.remedy
     world.drive(4)
     world.is_exact("job", 4)
+
+
+def test_a_renamed_sink_whose_target_was_restored_says_what_is_missing_under_its_own_name(
+    world: BeginningWorld,
+) -> None:
+    """I renamed a sink when its target had been restored from a backup: the job went on, and the
+    rows since the backup were in no target.
+    """
+    world.drive(2)
+    world.copy("facts", "backup")
+    world.drive(4)
+    world.copy("facts", "newest")
+    world.copy("backup", "facts")
+    world.rename("facts", "sales")
+    with refused(world.root) as caught:
+        world.drive(6, **MAY_RENAME)
+    assert "lacks the rows of its checkpoint 3" in caught.value.what
+    assert "name the sink 'facts' again" in caught.value.remedy
+    world.rename("sales", "facts")
+    with pytest.raises(TargetChangedError, match="Checkpoints from 2 to 3 are missing in it"):
+        world.drive(6, **MAY_RENAME)
+    world.copy("newest", "facts")
+    world.rename("facts", "sales")
+    world.drive(6, **MAY_RENAME)
+    world.is_exact("job", 6)
 
 
 def _begin_without_the_log(world: BeginningWorld) -> None:

@@ -22,6 +22,7 @@ from twophase.coordinator.recovery.plan import (
     Observed,
     ObservedSink,
     Refusal,
+    RenamedLacks,
     Restore,
     RestoreBehind,
     RestoredMeanwhile,
@@ -227,6 +228,19 @@ REFUSED = [
         Observed(JOB, UP_TO_3, {"new": sink(FACTS), LAKE: AT_3[1]}),
         GoOn(),
         SinkRenamed(proof(3), "new"),
+    ),
+    *(
+        Case(
+            f"a sink with another name, which may be, at a target that {what}",
+            Observed(JOB, UP_TO_3, {"new": replace(sink(FACTS), others=others), LAKE: AT_3[1]}),
+            GoOn(may_rename=True),
+            RenamedLacks(proof(3), "new"),
+        )
+        for what, others in {
+            "was restored from a backup": {(JOB, FACTS): {A: 2}},
+            "is empty": {},
+            "another job has written to": {("shop", FACTS): {A: 3}},
+        }.items()
     ),
     Case(
         "a restore behind its own log",

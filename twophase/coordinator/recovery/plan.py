@@ -37,7 +37,7 @@ class ObservedSink:
         memory: `OpenSink.history`.
         can_rewind: whether the sink can take rows back at all.
         others: what the target records of the same rows under another name: the highest proven
-            checkpoint of each lineage, by job and sink (`KnowsOtherNames`).
+            checkpoint of each lineage, by job and sink; None if it cannot tell (`KnowsOtherNames`).
         in_doubt: of each lineage the newest checkpoint with pieces in doubt; asked for only if the
             log has no lineage, for then any of them may be decided elsewhere.
     """
@@ -45,7 +45,7 @@ class ObservedSink:
     target: str
     memory: SinkHistory
     can_rewind: bool = False
-    others: Mapping[tuple[str, str], Mapping[str, int]] = field(default_factory=dict)
+    others: Mapping[tuple[str, str], Mapping[str, int]] | None = None
     in_doubt: Mapping[str, int] = field(default_factory=dict)
 
     @property
@@ -412,6 +412,15 @@ class SinkRenamed:
     ways = (Way.RENAME, Way.ACCEPT_NAME)
 
 
+@dataclass(frozen=True)
+class RenamedLacks:
+    """The target of a renamed sink has lost proof of what was committed under the older name."""
+
+    proof: Proof
+    name: str
+    ways = (Way.RENAME,)
+
+
 Refusal = (
     RewindUnfinished
     | HalfRewound
@@ -426,6 +435,7 @@ Refusal = (
     | TargetReplaced
     | TargetLacks
     | SinkRenamed
+    | RenamedLacks
 )
 
 
@@ -575,7 +585,7 @@ def _under_other_names(
 
     A lineage belongs to one job, so its id tells whose the rows are when the job's name does not.
     """
-    for (job, other), committed in observed.sinks[sink].others.items():
+    for (job, other), committed in (observed.sinks[sink].others or {}).items():
         if job == observed.job or ours & committed.keys():
             for lineage, checkpoint in committed.items():
                 yield (job, other), lineage, checkpoint
@@ -694,6 +704,10 @@ def _changed(observed: Observed, wish: Wish, expected: Sequence[Proof]) -> Itera
     for proof, name in _left(observed, expected):
         if name is not None and not wish.may_rename:
             yield SinkRenamed(proof, name)
+        elif name is not None and (others := observed.sinks[name].others) is not None:
+            there = others.get((observed.job, proof.sink), {})
+            if there.get(proof.lineage, -1) < proof.checkpoint:
+                yield RenamedLacks(proof, name)
     # Even if the log does not call them committed yet: a repeated commit would find their proof.
     for sink, found in observed.sinks.items():
         if found.memory.replaced and found.committed and isinstance(wish, GoOn):

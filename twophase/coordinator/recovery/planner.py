@@ -181,7 +181,7 @@ class StartPlanner:
                 sink.target(),
                 remembered[name],
                 isinstance(sink, CanRewind),
-                sink.other_names() if isinstance(sink, KnowsOtherNames) else {},
+                sink.other_names() if isinstance(sink, KnowsOtherNames) else None,
                 _in_doubt(sink) if is_fresh else {},
             )
             for name, sink in context.sinks.items()

@@ -14,6 +14,7 @@ from twophase.coordinator.recovery.plan import (
     NamedOtherwise,
     Observed,
     Refusal,
+    RenamedLacks,
     Restore,
     RestoreBehind,
     RestoredMeanwhile,
@@ -101,6 +102,8 @@ def refused(
             return _target_lacks(context, why, observed, wish)
         case SinkRenamed():
             return _sink_renamed(job, why)
+        case RenamedLacks():
+            return _renamed_lacks(job, why)
 
 
 def _origin(wish: Wish) -> str:
@@ -262,6 +265,17 @@ def _sink_renamed(job: str, why: SinkRenamed) -> ConfigError:
         "Nothing was written.",
         remedy=f"name the sink {proof.sink!r} again; or, after a clean stop, set "
         "`restore.allow_non_restored_state=true` once.",
+    )
+
+
+def _renamed_lacks(job: str, why: RenamedLacks) -> ConfigError:
+    proof, name = why.proof, why.name
+    return ConfigError(
+        f"Job {job!r}: sink {name!r} writes to {proof.target}, as sink {proof.sink!r} did, and the "
+        f"target lacks the rows of its checkpoint {proof.checkpoint}: it was restored from a "
+        "backup, say. Nothing was written.",
+        remedy=f"name the sink {proof.sink!r} again: the start says what is missing, and how the "
+        "job goes on.",
     )
 
 
