@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,10 +25,11 @@ from twophase.errors import (
 )
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.kafka.brokers import Brokers
+from twophase.sinks.kafka.ledger import Ledger, Proofs
 from twophase.sinks.kafka.names import Owner
 from twophase.sinks.kafka.open_sink import OpenKafkaSink, OpenTransactionSink
 from twophase.sinks.kafka.options import KafkaSinkOptions
-from twophase.sinks.kafka.requests import EMPTY
+from twophase.sinks.kafka.requests import EMPTY, PREPARE_COMMIT
 from twophase.sinks.kafka.writer import KafkaWriter
 from twophase.testing.contract.base import ContractBase
 from twophase.testing.harness import JOB, LINEAGE, SINK, Row, fresh_name, transaction_id
@@ -158,6 +160,28 @@ class TestTransactions(Base):
         found = self.commit(sink, [piece])[0]
         assert isinstance(found, AlreadyCommitted | Committed)
         assert self.ids_visible() == [0]
+        sink.close()
+
+    def test_a_commit_that_has_reached_the_ledger_while_it_was_asked_about_is_one(
+        self, harness: KafkaHarness, brokers: Brokers, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """The ledger was read before its marker was written, and the brokers leave a partition out
+        that has its marker, while others wait for theirs.
+        """
+        sink = harness.opened()
+        piece = self.piece(sink)
+        name = self.name(harness, piece)
+        assert outcome(sink, [piece]) == Committed()
+        read, found = Ledger.proofs_of, brokers.describe([name])[name]
+        before, moving = (
+            iter([Proofs()]),
+            replace(found, state=PREPARE_COMMIT, partitions=frozenset()),
+        )
+        monkeypatch.setattr(
+            Ledger, "proofs_of", lambda ledger, owner: next(before, None) or read(ledger, owner)
+        )
+        monkeypatch.setattr(Brokers, "describe", lambda _, __: {name: moving})
+        assert outcome(sink, [piece]) == AlreadyCommitted("record of the ledger")
         sink.close()
 
     def test_proofs_behind_another_open_transaction_are_proofs(

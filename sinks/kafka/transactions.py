@@ -75,7 +75,7 @@ class TransactionPieces:
     def abort(self, name: str, piece: Committable) -> None:  # noqa: ARG002
         """See `Pieces.abort`."""
         abort_transaction(self._brokers, name, lambda: is_committed(self._owner, name))
-        if self._ledger and name in self._ledger.proofs_of(self._owner).pieces:
+        if self._is_proven(name):
             raise is_committed(self._owner, name)
 
     def _known(self, name: str, piece: Committable, proofs: Proofs) -> CommitOutcome | None:
@@ -86,6 +86,9 @@ class TransactionPieces:
             return AlreadyCommitted("record of the ledger")
         if found is not None and found.state in _PENDING:
             if not self._is_whole(found):
+                # of a commit the brokers leave out the partitions that have got its marker
+                if found.state == PREPARE_COMMIT and self._is_proven(name):
+                    return AlreadyCommitted("record of the ledger")
                 return self._lost(name, found, proofs, piece)
             return lost_topics(piece, self._topics) if found.state == ONGOING else None
         if found is not None and found.state == PREPARE_ABORT:
@@ -93,6 +96,11 @@ class TransactionPieces:
         if found is None and piece.transaction.checkpoint <= proofs.mark(piece.transaction.lineage):
             return AlreadyCommitted("high-water mark")
         return self._lost(name, found, proofs, piece)
+
+    def _is_proven(self, name: str) -> bool:
+        """Return whether the ledger has the record of a piece by now."""
+        ledger = self._ledger
+        return ledger is not None and name in ledger.proofs_of(self._owner).pieces
 
     def _is_whole(self, found: Transaction) -> bool:
         """Return whether the last record of a piece is in its transaction."""

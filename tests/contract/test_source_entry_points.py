@@ -15,8 +15,14 @@ from twophase.cli.jobfile import pipeline
 from twophase.cli.jobfile.job_file import SourceSection
 from twophase.contract import source_entry_points
 from twophase.contract.source import UnknownSource
-from twophase.contract.source_entry_points import installed_sources, owner_of, source_of
-from twophase.errors import ConfigError
+from twophase.contract.source_entry_points import (
+    installed_sources,
+    lag_of,
+    loss_of,
+    owner_of,
+    source_of,
+)
+from twophase.errors import ConfigError, SourceLossError
 from twophase.sources.spark_kafka import SparkKafkaSource
 
 MODULES = {
@@ -34,6 +40,19 @@ from twophase.contract.source import UnknownSource
 class Eager(UnknownSource):
     def owns(self, line):
         return True
+""",
+    "failing_source": """
+from twophase.contract.source import UnknownSource
+
+class Failing(UnknownSource):
+    def owns(self, line):
+        return line == "fails"
+
+    def lag(self, end, latest):
+        raise ValueError("no number")
+
+    def loss(self, condition, said):
+        raise KeyError(condition)
 """,
 }
 ENTRIES = {
@@ -143,3 +162,19 @@ def test_those_that_cannot_be_loaded_are_left_out_and_named_once(
         assert [name for name, _ in installed_sources()] == ["kafka", "eager"]
     warned = [record for record in caplog.records if record.levelno == logging.WARNING]
     assert len(warned) == len(BROKEN)
+
+
+def test_what_a_source_cannot_tell_is_unknown_of_it_alone(
+    installed: dict[str, EntryPoint], caplog: pytest.LogCaptureFixture
+) -> None:
+    """It may be of a package that the job does not use."""
+    other, eager = "failing_source:Failing", installed.pop("eager")
+    installed["a failing one"] = EntryPoint("a failing one", other, source_entry_points.GROUP)
+    installed["eager"] = eager
+    kafka = ('{"t": {"0": 5}}', '{"t": {"0": 9}}')
+    assert lag_of([("fails", "x"), kafka]) == 4
+    assert lag_of([("fails", "x")]) is None
+    assert loss_of("SOME_CONDITION", "The micro-batch failed.") is None
+    assert "source a failing one cannot tell what SOME_CONDITION means: KeyError" in caplog.text
+    lost = loss_of("KAFKA_DATA_LOSS.START_OFFSET_RESET", "The micro-batch failed.")
+    assert isinstance(lost, SourceLossError)

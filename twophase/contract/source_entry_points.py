@@ -13,6 +13,7 @@ from importlib.metadata import EntryPoint
 from twophase.contract.source import Source, SourceLeg, UnknownSource
 from twophase.errors import ConfigError, SourceLossError
 from twophase.internals.entry_points import load, offered, package_of
+from twophase.internals.redaction import shown
 
 GROUP = "twophase.sources"
 _BUILT_IN = "twophase."
@@ -59,22 +60,33 @@ def lag_of(positions: Iterable[tuple[str | None, str | None]]) -> int | None:
         positions: where the newest micro-batch ended in each source and its newest offset, as
             `Source.lag`; None if Spark does not report it.
     """
-    known = [
-        lag
-        for end, latest in positions
-        if end is not None
-        and latest is not None
-        and (lag := owner_of(end)[1].lag(end, latest)) is not None
-    ]
-    return sum(known) if known else None
+    known = []
+    for end, latest in positions:
+        if end is None or latest is None:
+            continue
+        name, source = owner_of(end)
+        try:
+            known.append(source.lag(end, latest))
+        except Exception as error:  # noqa: BLE001 the other figures are known
+            _log.debug("how much waits in %s is unknown: %s", name, shown(str(error)))
+    found = [lag for lag in known if lag is not None]
+    return sum(found) if found else None
 
 
 def loss_of(condition: str, said: str) -> SourceLossError | None:
     """Return the loss of records that an error of Spark means to one of the sources; None if it
     means none. The arguments: see `Source.loss`.
     """
-    found = (source.loss(condition, said) for _, source in installed_sources())
-    return next(filter(None, found), None)
+    for name, source in installed_sources():
+        try:
+            loss = source.loss(condition, said)
+        except Exception as error:  # noqa: BLE001 the error of Spark is what counts
+            why = f"{type(error).__name__}: {shown(str(error))}"
+            _log.warning("source %s cannot tell what %s means: %s", name, condition, why)
+            continue
+        if loss is not None:
+            return loss
+    return None
 
 
 @cache

@@ -38,6 +38,7 @@ from twophase.coordinator.recovery.plan import (
     GoOn,
     NamedOtherwise,
     Refusal,
+    RenamedLacks,
     RewindUnfinished,
     TargetLacks,
     ahead_of,
@@ -155,7 +156,7 @@ class RewindRepair:
             StopJobError: it does, and a newer folder may be there; or the job must not go on for
                 another reason.
         """
-        repairs: list[type[Refusal]] = [RewindUnfinished, TargetLacks, FolderBehind]
+        repairs: list[type[Refusal]] = [RewindUnfinished, TargetLacks, RenamedLacks, FolderBehind]
         if self._newest_is_gone:
             repairs.append(NamedOtherwise)
         found = planner.check(self._known(history), remembered, repairs)

@@ -41,6 +41,7 @@ def cluster_of(options: KafkaOptions) -> Cluster:
     Raises:
         PreflightError: kafka-python is not installed.
     """
+    unused: list[Cluster] = []
     with _clusters_lock:
         if options not in _clusters:
             _clusters[options] = _load("cluster", "kafka", "kafka-python", "kafka").Cluster(
@@ -48,8 +49,11 @@ def cluster_of(options: KafkaOptions) -> Cluster:
             )
         _clusters.move_to_end(options)
         if len(_clusters) > _MOST_CLUSTERS:
-            _clusters.popitem(last=False)[1].close()
-        return _clusters[options]
+            unused.append(_clusters.popitem(last=False)[1])
+        found = _clusters[options]
+    for cluster in unused:  # others need not wait for it: it may still be opening
+        cluster.close()
+    return found
 
 
 def close_cluster(options: KafkaOptions) -> None:
@@ -63,8 +67,10 @@ def close_cluster(options: KafkaOptions) -> None:
 def close_clusters() -> None:
     """Close all connections of this process."""
     with _clusters_lock:
-        while _clusters:
-            _clusters.popitem()[1].close()
+        unused = [*_clusters.values()]
+        _clusters.clear()
+    for cluster in unused:
+        cluster.close()
 
 
 def planner_of(options: KafkaOptions) -> OffsetPlanner:
