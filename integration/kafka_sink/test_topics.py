@@ -165,11 +165,16 @@ PLACE = pa.schema([("t", pa.string())])
 @pytest.mark.parametrize(
     ("options", "schema", "reason", "changed"),
     [
-        ({"format": "raw"}, TEXT, "no part of a record", VALUE),
+        ({"format": "raw"}, TEXT, "column 'v' is not part of a record", VALUE),
         ({"format": "raw"}, pa.schema([("key", pa.string())]), "no column 'value'", VALUE),
         ({"format": "raw"}, pa.schema([("value", pa.int64())]), "neither text nor bytes", VALUE),
         ({"key": "nobody"}, TEXT, "no column 'nobody'", pa.schema([("nobody", pa.string())])),
-        ({"key": "v"}, pa.schema([("v", pa.float64())]), "no key", TEXT),
+        (
+            {"key": "v"},
+            pa.schema([("v", pa.float64())]),
+            "column 'v' is double, and cannot be a key",
+            TEXT,
+        ),
         ({}, pa.schema([("v", pa.duration("us"))]), "no JSON", TEXT),
         (
             {"format": "raw", "other_topics": "OTHER"},

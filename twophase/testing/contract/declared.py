@@ -22,7 +22,7 @@ class BeforeOpenContract(ContractBase):
     def test_an_early_look_leaves_nothing_behind(self, harness: SinkHarness) -> None:
         declared, before, files = harness.new_sink(), harness.contents(), _files_in_use()
         declared.check_connection()
-        assert _open_files() <= files, "a session or a file stays open"
+        _check_closed(files)
         assert harness.contents() == before
 
     def test_an_early_look_tells_what_open_would_tell(self, harness: SinkHarness) -> None:
@@ -37,7 +37,7 @@ class BeforeOpenContract(ContractBase):
         with pytest.raises(TwoPhaseError) as early_one:
             declared.check_connection()
         assert type(early_one.value) is type(late.value)
-        assert _open_files() <= files, "a session or a file stays open"
+        _check_closed(files)
 
     def test_the_settings_for_spark_are_text_and_need_no_target(self, harness: SinkHarness) -> None:
         for declared in (harness.new_sink(), harness.unreachable()):
@@ -83,6 +83,22 @@ def _files_in_use() -> set[str]:
     """
     gc.collect()
     return _open_files()
+
+
+def _check_closed(files: set[str]) -> None:
+    left = _open_files() - files
+    assert not left, f"a session or a file stays open: {', '.join(map(_shown, sorted(left)))}"
+
+
+def _shown(file: str) -> str:
+    """Return what a descriptor leads to, a connection with the ports of both ends."""
+    for table in ("tcp", "tcp6"):
+        for line in Path(f"/proc/net/{table}").read_text().splitlines()[1:]:
+            _, local, remote, _, _, _, _, _, _, inode, *_ = line.split()
+            if file == f"socket:[{inode}]":
+                here, there = (int(end.rpartition(":")[2], 16) for end in (local, remote))
+                return f"{file}, port {here} to port {there}"
+    return file
 
 
 def _open_files() -> set[str]:
