@@ -177,6 +177,13 @@ class Facts:
             return False
         return True
 
+    def is_forgotten(self, xid: str) -> bool:
+        """Whether somebody has rolled a piece back by hand, and an older copy of the folder has its
+        records read again: only a savepoint lists it.
+        """
+        listed = (*self.decided.values(), *self.ahead.values())
+        return xid in self.lost and not any(xid in one.xids for one in listed)
+
     def is_gone(self, xid: str) -> bool:
         """Whether something befell a piece, so that its rows are not there."""
         gone = (self.lost, self.taken, self.taken_back, self.undone, self.gone)

@@ -360,7 +360,7 @@ class Oracle(Facts):
         self.holds(root not in self.saved.forks, f"I2: a fork aborts {xid} of the first job")
         found = (*self.decided.values(), *self.ahead.values())
         passed = (root, xid) in self.repaired.passed
-        given_up = passed or self.repaired.has_given_up_task(root, Piece.of(xid))
+        given_up = passed or self.repaired.has_given_up_task(root, xid)
         mine = [one for one in found if xid in one.xids]
         may_abort = partial(self.saved.may_abort, self, root)
         deciders = {one.root for one in mine if not (given_up or may_abort(one))}
@@ -526,7 +526,8 @@ class Oracle(Facts):
         # COMMITTED, or behind the fence.
         rewinds = bool({*self.saved.rewinding} - {self.folder})
         before_a_rewind = xid in self.taken_back and (rewinds or self._is_overtaken())
-        if xid in self.taken or xid in self.withdrawn or before_a_rewind:
+        over = self.taken | self.withdrawn
+        if xid in over or before_a_rewind or self.is_forgotten(xid):
             return
         self.holds(xid in there, f"I4: {xid} is taken for committed and is not")
         decision = self._decision_of(xid)

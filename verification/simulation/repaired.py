@@ -35,6 +35,8 @@ class Repaired:
         backed_up: what it was when the folder was copied that may be restored.
         passed: the pieces that an adoption has passed over, with its folder: they may come back.
         since: of each withdrawn piece the folder whose log says so, and its generation then.
+        again: of each piece that a rewrite has written the lost ones of that rewrite.
+        tasks: the folder of each loss, and the tasks that wrote what is lost.
     """
 
     given_up: dict[str, tuple[str, int]] = field(default_factory=dict)
@@ -45,6 +47,8 @@ class Repaired:
     backed_up: list[tuple[str, set[str]]] = field(default_factory=list)
     passed: set[tuple[str, str]] = field(default_factory=set)
     since: dict[str, tuple[str, int]] = field(default_factory=dict)
+    again: dict[str, set[str]] = field(default_factory=dict)
+    tasks: set[tuple[str, tuple[str, str, int, int]]] = field(default_factory=set)
 
     def repair(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
         """A repair is in the log of a folder. Returns the pieces that are not to
@@ -73,6 +77,7 @@ class Repaired:
             for xid in lost:
                 self.given_up.pop(xid, None)  # it may have been written again since
         self.accepted = [one for one in self.accepted if one[0] != root]
+        self.tasks = {one for one in self.tasks if one[0] != root}
 
     def comes_back(self, facts: Facts, xid: str) -> None:
         """A piece is committed that another folder has given up: its rows are not missing."""
@@ -96,13 +101,12 @@ class Repaired:
         """Whether the log of a folder has the loss of a piece."""
         return any(of == root and xid in lost for of, lost in self.accepted)
 
-    def has_given_up_task(self, root: str, piece: Piece) -> bool:
+    def has_given_up_task(self, root: str, xid: str) -> bool:
         """Whether the log of a folder has the loss of what a task wrote, in whatever attempt:
-        another folder may have written it again meanwhile.
+        another folder may have written it again meanwhile, as other tasks.
         """
-        task = (piece.sink, piece.lineage, piece.checkpoint, piece.subtask)
-        given_up = (Piece.of(xid) for of, lost in self.accepted if of == root for xid in lost)
-        return any((one.sink, one.lineage, one.checkpoint, one.subtask) == task for one in given_up)
+        tasks = (_task(one) for one in (xid, *self.again.get(xid, ())))
+        return any((root, task) in self.tasks for task in tasks)
 
     def is_older(self, facts: Facts, xid: str) -> bool:
         """Whether a driver has stood in its commit since before a piece was withdrawn: if that
@@ -123,6 +127,7 @@ class Repaired:
             for piece in [Piece.of(xid)]
             if (piece.lineage, piece.checkpoint) in kept
             and not self._is_in_another_lineage(facts, piece, chunk)
+            and not any(xid in old and new in facts.visible for new, old in self.again.items())
             for row in facts.expected(chunk, piece.subtask)
         ]
 
@@ -189,6 +194,12 @@ class Repaired:
                     not is_newest or {_subtask(xid) for xid in mine} == {*repair["pieces"]},
                     f"I8: {repair['pieces']} are given up, and not all of them were decided",
                 )
+            self.tasks |= {(root, _task(xid)) for xid in mine}
+            # of what it had given up before a fork may have committed some since
+            mine -= {one for one in mine if self.has_given_up(root, one) and _is_shown(facts, one)}
+            # another folder has written them again, which may be rolled back as well
+            lost_again = {one for old in self.again.values() for one in old} & mine
+            self.given_up.update(dict.fromkeys(lost_again, (sink, decision.chunk)))
             # what only a fork has given up is this job's to accept
             mine -= facts.withdrawn - ({*decision.xids} if decision.root == root else set())
             again = root in self.known and _is_written_again(facts, decision)
@@ -219,6 +230,7 @@ class Repaired:
         body = f"{root}/chk/{name}/_metadata"
         _, sinks = facts.read_body(body, record["body_digest"])
         new = sinks.keys() - old.xids
+        self.again |= dict.fromkeys(new, lost)
         for xid in new:
             facts.holds(
                 facts.was_prepared(xid),
@@ -272,8 +284,11 @@ class Repaired:
 
     def _adopt(self, facts: Facts, root: str, ancestors: Mapping[str, int]) -> set[str]:
         dropped: set[str] = set()
+        known = [*facts.decided.values()]
+        adopted = [one for one in known if one.checkpoint <= ancestors.get(one.lineage, -1)]
+        newest = max((one.chunk for one in adopted), default=-1)
         for key, decision in list(facts.decided.items()):
-            if decision.checkpoint <= ancestors.get(decision.lineage, -1):
+            if decision in adopted:
                 waits = key[0] == root and not decision.committed
                 there = facts.visible.keys() | facts.taken_back | facts.taken
                 # nothing lists what somebody has rolled back of a checkpoint without a body
@@ -287,7 +302,8 @@ class Repaired:
                 decision.committed = decision.committed or waits
                 if key[0] != root or waits:
                     dropped |= self._pass_over(facts, decision, root)
-            elif decision.xids or key[0] != root:  # of another one everything was given up before
+            # of one without pieces everything was given up before, and what is adopted left it out
+            elif decision.xids or (key[0] != root and decision.chunk > newest):
                 shown = [xid for xid in decision.xids if _is_shown(facts, xid)]
                 facts.holds(
                     not shown,
@@ -371,6 +387,11 @@ def _is_shown(facts: Facts, xid: str) -> bool:
     """Whether a piece is visible, or on its way."""
     flying = [server.branches[xid].phase for server in facts.servers if xid in server.branches]
     return xid in facts.visible or Phase.COMMITTING in flying
+
+
+def _task(xid: str) -> tuple[str, str, int, int]:
+    piece = Piece.of(xid)
+    return piece.sink, piece.lineage, piece.checkpoint, piece.subtask
 
 
 def _subtask(xid: str) -> str:

@@ -142,8 +142,8 @@ class SavedOnes:
         self.roots.add(root)
         self.ancestors[lineage["id"]] = lineage["ancestors"]
         if root in self.forks:
-            given_up = self.given_up.get(root, set())
-            waiting = [one for one in self._waiting(facts, where) if one not in given_up]
+            over = {*self.given_up.get(root, ()), *filter(facts.is_forgotten, facts.lost)}
+            waiting = [one for one in self._waiting(facts, where) if one not in over]
             facts.holds(
                 not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
             )
@@ -233,7 +233,9 @@ class SavedOnes:
         shown = any(xid in facts.visible for xid in decision.xids)
         behind = any(saved.is_behind(decision) for saved in self.wanted.get(root, ()))
         knows = decision.root == root and root not in self.older
-        return not knows and behind and (root in self.rewinders or not shown)
+        if knows:  # in a restored target it may wait again, and a rewind does not commit it first
+            return root in self.rewinders and behind and not facts.is_there(decision.body)
+        return behind and (root in self.rewinders or not shown)
 
     def decides(self, facts: Facts, xid: str) -> Decision | None:
         """The decision on a piece that a folder knows nothing of, and that a savepoint or what is

@@ -308,6 +308,22 @@ def test_after_a_lost_reply_nobody_appends_until_the_log_is_read_again(
     log.append(FenceRecord(4))
 
 
+def test_after_a_lost_reply_no_thread_takes_its_own_driver_s_record_for_a_newer_one_s(
+    unreliable: tuple[Unreliable, JobLog],
+) -> None:
+    """Found by the simulation: the thread that commits, which called the driver overtaken, so that
+    it was not started again.
+    """
+    storage, log = unreliable
+    storage.after_create = UnclearOutcomeError("reply lost")
+    with pytest.raises(InDoubtError):
+        log.append(FenceRecord(3))
+    with pytest.raises(InDoubtError):
+        log.check_fence()
+    log.read()
+    log.check_fence()
+
+
 def test_exists_already_is_settled_by_reading_the_nonce_back(
     full: Path, monkeypatch: Patch
 ) -> None:

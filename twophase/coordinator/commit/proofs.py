@@ -25,6 +25,7 @@ from twophase.errors import (
     CheckpointMissingError,
     CorruptRecordError,
     FencedError,
+    InDoubtError,
     TargetChangedError,
 )
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
@@ -94,7 +95,9 @@ class Proofs:
         for decision in self._log.history.decisions:
             if (decision.lineage, decision.checkpoint) == (proof.lineage, proof.checkpoint):
                 # damaged, or subsumed, perhaps by another driver
-                with suppress(CheckpointMissingError, CorruptRecordError, FencedError):
+                with suppress(
+                    CheckpointMissingError, CorruptRecordError, FencedError, InDoubtError
+                ):
                     return self._store.read(decision)
         return None
 

@@ -170,8 +170,11 @@ class JobLog:
 
         Raises:
             FencedError: another driver has appended since this one read the log.
+            InDoubtError: so may this one have, in another thread: see `append`.
         """
         with self.lock:
+            if self._over is not None:
+                raise self._over
             if (newest := max(self._sequences(), default=0)) > self._last:
                 raise self._fenced(f"record {newest} of its log was written by another driver")
 
