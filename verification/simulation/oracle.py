@@ -308,6 +308,9 @@ class Oracle(Facts):
         if decision is None and self.repaired.is_older(self, branch.xid):
             self.limit = f"{branch.xid} comes back while an older driver stands in its commit"
             return self.scheduler.stop(self.limit)
+        if decision is None and self.repaired.was_written_again(branch.xid):
+            self.limit = f"{branch.xid} was written again, and comes back elsewhere"
+            return self.scheduler.stop(self.limit)
         if decision is None:
             return self.violated(f"I1: {branch.xid} is committed and in no decision")
         durable = branch.xid in self.saved.durable | self._decided_ahead or any(

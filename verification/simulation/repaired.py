@@ -89,13 +89,17 @@ class Repaired:
                     facts.decided[key] = replace(one, xids=tuple({*one.xids, xid}))
 
     def decided_again(self, root: str, found: Iterable[Decision]) -> None:
-        """Decisions that were given up with a folder are continued there: what its log has given up
-        of them stays so.
+        """Decisions that were given up with a folder are continued there: what its log, or the one
+        that they are from, has given up of them stays so.
         """
-        lost = {xid for of, mine in self.accepted if of == root for xid in mine}
         for one in found:
+            lost = {xid for of, mine in self.accepted if of in {root, one.root} for xid in mine}
             for xid in lost & one.sinks.keys():
                 self.given_up[xid] = (one.sinks[xid], one.chunk)
+
+    def was_written_again(self, xid: str) -> bool:
+        """Whether a rewrite has written the rows of a lost piece."""
+        return any(xid in old for old in self.again.values())
 
     def has_given_up(self, root: str, xid: str) -> bool:
         """Whether the log of a folder has the loss of a piece."""
@@ -198,8 +202,8 @@ class Repaired:
             # of what it had given up before a fork may have committed some since
             mine -= {one for one in mine if self.has_given_up(root, one) and _is_shown(facts, one)}
             # another folder has written them again, which may be rolled back as well
-            lost_again = {one for old in self.again.values() for one in old} & mine
-            self.given_up.update(dict.fromkeys(lost_again, (sink, decision.chunk)))
+            rewritten = filter(self.was_written_again, mine)
+            self.given_up.update(dict.fromkeys(rewritten, (sink, decision.chunk)))
             # what only a fork has given up is this job's to accept
             mine -= facts.withdrawn - ({*decision.xids} if decision.root == root else set())
             again = root in self.known and _is_written_again(facts, decision)

@@ -130,6 +130,39 @@ def test_a_repair_that_dies_is_run_again(
     assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
+def test_what_a_driver_commits_while_it_is_adopted_is_not_left_out(
+    driver: Driver,
+    targets: Targets,
+    another: Another,
+    folder: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Found by the simulation: its commit is under way when the targets are looked at, so that no
+    target has its pieces, committed or in doubt.
+    """
+    driver.run(0)
+    decided(driver, 1)
+    remove_body(folder, 1)
+    under_way = {name: dict(target.prepared) for name, target in targets.items()}
+    for target in targets.values():
+        target.prepared.clear()
+
+    def reached(point: str) -> None:
+        if point == "R01":
+            for name, target in targets.items():
+                target.prepared.update(under_way[name])
+                sink = driver.sinks[name]
+                sink.commit([CommitRequest(piece) for piece in sink.in_doubt()])
+
+    monkeypatch.setattr(adopt_module, "failpoint", reached)
+    with pytest.raises(StopJobError, match="has changed since the plan was shown"):
+        adopt(folder, targets)
+    monkeypatch.undo()
+    adopt(folder, targets)
+    another().recover()
+    assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
+
+
 def test_where_the_end_is_not_known_the_source_says_where_to_begin(
     behind: Driver, targets: Targets, another: Another, folder: Path
 ) -> None:

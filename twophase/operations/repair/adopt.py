@@ -19,10 +19,11 @@ lacked: no lineage begins, and a start goes on as it would after the repair.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.recovery.plan import ahead_of
 from twophase.coordinator.recovery.recovery_steps import take_over
 from twophase.errors import LostCommittableError, StopJobError
 from twophase.ids import new_lineage_id
@@ -85,12 +86,7 @@ class AdoptionRepair:
 
         def check(history: History) -> None:
             if self._planner.plan(history, remembered) != plan:
-                raise StopJobError(
-                    f"Job {context.job!r}: the folder or a target has changed since the plan was "
-                    "shown. Nothing was adopted.",
-                    remedy="make sure that no driver of the job is running, "
-                    "then run the command again.",
-                )
+                raise self._has_changed()
 
         take_over(context.log, remembered, check)
         failpoint("R01")
@@ -100,15 +96,29 @@ class AdoptionRepair:
         failpoint("R03")
         return lineage
 
+    def _has_changed(self) -> StopJobError:
+        return StopJobError(
+            f"Job {self._context.job!r}: the folder or a target has changed since the plan was "
+            "shown. Nothing was adopted.",
+            remedy="make sure that no driver of the job is running, then run the command again.",
+        )
+
     def _begun(self, plan: AdoptionPlan) -> Lineage:
-        """Step 3. Return the lineage that begins when everything is committed."""
+        """Step 3. Return the lineage that begins when everything is committed.
+
+        Raises:
+            StopJobError: a driver that still runs has committed more than is adopted.
+        """
         self._commit(plan)
+        remembered = self._remembered()
+        if any(ahead_of(plan.ancestors, remembered)):
+            raise self._has_changed()
         return Lineage(
             new_lineage_id(),
             first_checkpoint=1 if plan.end else 0,
             start=plan.end,
             ancestors=plan.ancestors,
-            proofs=self._proofs(plan),
+            proofs=self._proofs(plan, remembered),
         )
 
     def _remembered(self) -> dict[str, SinkHistory]:
@@ -157,9 +167,11 @@ class AdoptionRepair:
                     remedy="run the command again: it shows what is there now.",
                 )
 
-    def _proofs(self, plan: AdoptionPlan) -> tuple[Proof, ...]:
+    def _proofs(
+        self, plan: AdoptionPlan, remembered: Mapping[str, SinkHistory]
+    ) -> tuple[Proof, ...]:
         """Return the proofs that targets must keep: of each lineage that may be the newest."""
-        remembered, sinks = self._remembered(), self._context.sinks
+        sinks = self._context.sinks
         order = LineageOrder(self._context.history, remembered, sinks, {})
         proofs = []
         for name, memory in remembered.items():
