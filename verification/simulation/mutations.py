@@ -394,7 +394,9 @@ _RULED_OUT: dict[str, Sequence[Any]] = {
         (JobLog, "_in_doubt", lambda _, __, error: OSError(str(error)))
     ],
     "a declined checkpoint returns": [(CheckpointCoordinator, "checkpoint", _swallow_declined)],
-    "a checkpoint is called committed before it is": [(CommitLoop, "commit", lambda *_: True)],
+    "a checkpoint is called committed before it is": [
+        (CommitLoop, "commit", lambda *_, **__: True)
+    ],
     "a record is linked before it is synced": [
         (LocalStorage, "_write", staticmethod(_write_unsynced))
     ],
