@@ -5,6 +5,7 @@ in it, sinks for it.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import Iterable, Sequence
 from contextlib import closing, suppress
 from typing import Any
@@ -29,6 +30,10 @@ DDL = "id BIGINT PRIMARY KEY, name VARCHAR(5000), amount DOUBLE"
 TASK = Subtask(0, 0)
 TABLES = ("target", "twophase_fence", "twophase_ledger", "twophase_high_water", "twophase_rewind")
 """A table of ids and its metadata tables."""
+
+_DEADLINE_S = 30.0
+_CACHED_S = 0.1
+"""For which InnoDB keeps what it lists."""
 
 
 class MySqlHarness(SinkHarness):
@@ -120,15 +125,22 @@ class MySqlHarness(SinkHarness):
                     cursor.execute(f"KILL {number}")
 
     def end_open_transactions(self) -> None:
-        """End the sessions that have had one open for a while, as somebody does who finds them."""
-        listed = self.sql(
-            "SELECT ID FROM information_schema.INNODB_TRX"
+        """End the sessions that have had one open for a while, as somebody does who finds them,
+        until none is left.
+        """
+        asleep = (
+            "SELECT ID, TIME FROM information_schema.INNODB_TRX"
             " JOIN information_schema.PROCESSLIST ON ID = trx_mysql_thread_id"
-            " WHERE COMMAND = 'Sleep' AND TIME > 0 AND trx_rows_locked + trx_rows_modified > 0"
+            " WHERE COMMAND = 'Sleep' AND trx_rows_locked + trx_rows_modified > 0"
         )
-        assert listed
-        for (number,) in listed:
-            self.sql(f"KILL {number}")
+        ended = set[int]()
+        deadline_s = time.monotonic() + _DEADLINE_S
+        while (listed := self.sql(asleep)) or not ended:
+            assert time.monotonic() < deadline_s, listed
+            for number in [one for one, seconds in listed if seconds > 0 and one not in ended]:
+                self.sql(f"KILL {number}")
+                ended.add(number)
+            time.sleep(_CACHED_S)
 
     def contents(self) -> dict[str, list[tuple[Any, ...]]]:
         """Every table with its rows; prepared branches are in none."""
