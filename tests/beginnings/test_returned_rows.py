@@ -10,7 +10,8 @@ import pytest
 
 from harness.beginning_world import BeginningWorld, refused
 from harness.memory_driver import NOTE
-from harness.savepoint_world import restoring
+from harness.savepoint_world import killed, restoring
+from tests.beginnings.test_rewind import DiesHalfway
 from twophase.errors import ConfigError, TargetChangedError
 from twophase.operations.repair.accept_loss import LossRepair
 
@@ -42,6 +43,24 @@ def test_what_it_was_rewound_to_is_restored_once_more(world: BeginningWorld) -> 
     world.drive(2, **again)
     world.copy("backup", "lake")
     assert TAKEN_BACK in refusal(world)
+    world.drive(5, **again, **{"restore.id": "again"})
+    world.is_exact("job", 5)
+
+
+def test_half_a_rewind_comes_back_with_a_backup_and_is_done_once_more(
+    world: BeginningWorld,
+) -> None:
+    """Found by the simulation: the backup was made while the rewind was under way. It was called
+    unfinished, and to finish it as I was told did nothing, since the job had begun with it.
+    """
+    again = restoring(world.root / "saved", "rewind")
+    world.kinds["lake"] = DiesHalfway
+    assert killed("", lambda: world.drive(5, **again))
+    world.kinds.clear()
+    world.copy("lake", "backup")
+    world.drive(2, **again)
+    world.copy("backup", "lake")
+    assert TAKEN_BACK in refusal(world, **again)
     world.drive(5, **again, **{"restore.id": "again"})
     world.is_exact("job", 5)
 

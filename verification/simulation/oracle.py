@@ -211,7 +211,8 @@ class Oracle(Facts):
             self.holds(self.was_prepared(xid), f"H14: {name} is decided, {xid} is not prepared")
         chunk = json.loads(record["end"][0])["next"] - 1
         no_body = f"{root}/chk/none/_metadata"
-        self.ahead[key] = Decision(path, no_body, *key[1:3], attempt, chunk, xids)
+        sinks = dict.fromkeys(xids, key[3])
+        self.ahead[key] = Decision(path, no_body, *key[1:3], attempt, chunk, xids, sinks=sinks)
 
     def _replace_ahead(
         self, key: tuple[str, str, int], name: str, listed: Mapping[str, str]
@@ -363,7 +364,8 @@ class Oracle(Facts):
         self.holds(root not in self.saved.forks, f"I2: a fork aborts {xid} of the first job")
         found = (*self.decided.values(), *self.ahead.values())
         passed = (root, xid) in self.repaired.passed
-        given_up = passed or self.repaired.has_given_up_task(root, xid)
+        roots = (root, *(saved.root for saved in self.saved.wanted.get(root, ())))
+        given_up = passed or any(self.repaired.has_given_up_task(of, xid) for of in roots)
         mine = [one for one in found if xid in one.xids]
         may_abort = partial(self.saved.may_abort, self, root)
         deciders = {one.root for one in mine if not (given_up or may_abort(one))}

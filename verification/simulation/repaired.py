@@ -93,9 +93,9 @@ class Repaired:
         that they are from, has given up of them stays so.
         """
         for one in found:
-            lost = {xid for of, mine in self.accepted if of in {root, one.root} for xid in mine}
-            for xid in lost & one.sinks.keys():
-                self.given_up[xid] = (one.sinks[xid], one.chunk)
+            for xid, name in one.sinks.items():
+                if {(root, _task(xid)), (one.root, _task(xid))} & self.tasks:
+                    self.given_up[xid] = (name, one.chunk)
 
     def was_written_again(self, xid: str) -> bool:
         """Whether a rewrite has written the rows of a lost piece."""
@@ -150,6 +150,8 @@ class Repaired:
         self.known[root] = {*known}
         kept = self.backed_up if self.known[root] else []
         self.accepted = [one for one in self.accepted if one[0] != root or one in kept]
+        left = {(of, _task(xid)) for of, lost in self.accepted for xid in lost}
+        self.tasks = {one for one in self.tasks if one[0] != root} | left
         facts.generation[root] = facts.newest_fence(root) if facts.is_there(f"{root}/log") else 0
         self.forgets(facts)
 
@@ -174,11 +176,11 @@ class Repaired:
         if (lineage, newest) not in {(one.lineage, one.checkpoint) for one in known}:
             # of what is restored, which this folder does not know
             of = (lineage, newest)
-            left = reversed(facts.superseded)
+            left = [one for one in reversed(facts.superseded) if sink in one.sinks.values()]
             known += [one for one in left if (one.lineage, one.checkpoint) == of][:1]
         ahead = facts.ahead.get((root, lineage, newest, sink))
         if ahead is not None:
-            known.append(replace(ahead, sinks=dict.fromkeys(ahead.xids, sink)))
+            known.append(ahead)
         lacked = {one["lineage"]: one["checkpoint"] for one in repair["lacks"]}
         before = {one["lineage"]: one["checkpoint"] for one in repair["before"]}
         found = [
@@ -201,9 +203,9 @@ class Repaired:
             self.tasks |= {(root, _task(xid)) for xid in mine}
             # of what it had given up before a fork may have committed some since
             mine -= {one for one in mine if self.has_given_up(root, one) and _is_shown(facts, one)}
-            # another folder has written them again, which may be rolled back as well
-            rewritten = filter(self.was_written_again, mine)
-            self.given_up.update(dict.fromkeys(rewritten, (sink, decision.chunk)))
+            # lost before, or written again elsewhere, which may be rolled back as well
+            before_now = (mine & facts.withdrawn) - facts.visible.keys()
+            self.given_up.update(dict.fromkeys(before_now, (sink, decision.chunk)))
             # what only a fork has given up is this job's to accept
             mine -= facts.withdrawn - ({*decision.xids} if decision.root == root else set())
             again = root in self.known and _is_written_again(facts, decision)

@@ -176,7 +176,10 @@ class SavedOnes:
             )
             facts.superseded.append(decision)
             facts.undone -= {*decision.xids}
-        return self._revive(facts, lambda one: not saved.is_behind(one))
+        found = self._revive(facts, lambda one: not saved.is_behind(one))
+        for one in found:
+            one.committed = True  # before the lineage begins, and no record says so
+        return found
 
     def gives_up(
         self, facts: Facts, root: str, loss: Mapping[str, Any]

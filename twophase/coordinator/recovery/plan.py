@@ -537,8 +537,14 @@ def _returned(observed: Observed, behind: FolderBehind) -> RowsReturned | None:
     return RowsReturned(behind.sink, behind.lineage, behind.checkpoint, left, newest)
 
 
-def _half_rewound(observed: Observed) -> Iterator[HalfRewound]:
-    return (HalfRewound(name) for name, one in observed.sinks.items() if one.memory.half_rewound)
+def _half_rewound(observed: Observed) -> Iterator[HalfRewound | RowsReturned]:
+    """Yield the sinks with half a rewind, of another folder; or of before, if the target is old."""
+    known = _Known.of(observed.history)
+    for sink, found in observed.sinks.items():
+        if found.memory.half_rewound:
+            ahead = (known.behind(sink, *newest) for newest in found.committed.items())
+            returned = (_returned(observed, behind) for behind in ahead if behind)
+            yield next(filter(None, returned), HalfRewound(sink))
 
 
 @dataclass(frozen=True)

@@ -7,7 +7,8 @@ committed (I2), and a new lineage follows.
     1. show       the plan, which writes nothing; the operator confirms
     2. take over  append a fence to the log; plan again, with the same result
     3. commit     the decisions of this log, oldest first, as listed by their bodies or else by the
-                  targets; then the pieces of adopted checkpoints that only the targets know
+                  targets; then the pieces of adopted checkpoints that only the targets know. Behind
+                  the fences of the sinks: a driver that still ran has committed no more than that
     4. record     REPAIRED, which begins the new lineage, if there is one: this is the repair
 
 A crash before step 4 leaves a job that still refuses to start; the command can be run again. If the
@@ -26,7 +27,7 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.recovery.plan import ahead_of
 from twophase.coordinator.recovery.recovery_steps import take_over
 from twophase.errors import LostCommittableError, StopJobError
-from twophase.ids import new_lineage_id
+from twophase.ids import Attempt, new_lineage_id
 from twophase.internals.failpoints import failpoint
 from twophase.operations.repair.adopted_pieces import checkpoint_of
 from twophase.operations.repair.adoption_plan import (
@@ -110,6 +111,9 @@ class AdoptionRepair:
             StopJobError: a driver that still runs has committed more than is adopted.
         """
         self._commit(plan)
+        for sink in self._context.sinks.values():
+            sink.fence(Attempt(self._context.history.generation, 0))
+            sink.in_doubt()  # behind its fence: when the commits under way have ended
         remembered = self._remembered()
         if any(ahead_of(plan.ancestors, remembered)):
             raise self._has_changed()
