@@ -181,7 +181,7 @@ NOT_SHOWN = {
         "a restart takes the fence of its own failed recovery for a rival's"
     ): f"{_REPLY}, in the recovery of a restart",
     "a restart takes its own unclear fence for a rival's": f"{_REPLY}: as above, of a fence",
-    "a lineage whose record is in doubt is taken for a rival's": f"{_REPLY}: as above",
+    "a record in doubt is taken for a rival's": f"{_REPLY}: as above",
     "a restart forgets its generation": f"{_RACE}: a query that fails while another driver starts",
     "a fenced driver is restarted": "it is fenced again at each restart, and ends as it should",
     "a lineage begins before the job is recovered": (

@@ -11,7 +11,7 @@ import pyarrow as pa
 import pytest
 
 from harness.beginning_world import BeginningWorld, refused
-from harness.memory_driver import JOB, NOTE
+from harness.memory_driver import JOB, NOTE, frozen
 from harness.savepoint_world import World, killed, older, restoring
 from tests.beginnings.test_stop_with_savepoint import Down
 from twophase.contract.committable import Committable
@@ -25,6 +25,7 @@ from twophase.errors import (
 )
 from twophase.ids import Subtask, TransactionId
 from twophase.operations.repair.accept_loss import LossRepair
+from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.rewrite import Lost, RewriteRepair
 from twophase.operations.savepoint.finish import finish_savepoint
 from twophase.operations.savepoint.make import open_savepoint
@@ -78,6 +79,22 @@ def test_a_savepoint_that_was_not_finished_over_an_older_copy_can_be_restored(
         world.finish(path)
     world.drive(4, "again", **restoring(path, "refuse"))
     world.is_exact("again", 4)
+
+
+def test_over_an_older_copy_that_went_on_a_savepoint_is_finished_and_that_is_not_noticed(
+    world: BeginningWorld,
+) -> None:
+    """The adoption that lets it go on says that such savepoints are not to be used any more: it
+    has rolled back what waited, and the number of the checkpoint is that of another one now.
+    """
+    path = unfinished(world)
+    world.copy("older", "job")
+    repair = AdoptionRepair(world.context(), frozen)
+    assert repair.adopt(repair.plan(), NOTE) is None
+    world.drive(4)
+    world.is_exact("job", 4)
+    world.finish(path)
+    assert open_savepoint(str(path)).is_committed
 
 
 def test_a_savepoint_that_a_sink_cannot_commit_yet_is_finished_when_it_can_be_reached(

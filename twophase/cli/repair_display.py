@@ -45,8 +45,8 @@ def missed_lines(plan: AdoptionPlan, job: str) -> Iterable[Table | str]:
     yield _sinks_table(plan)
     yield (
         "What that driver has decided in a newer folder and not committed is lost. Do not restore "
-        "checkpoints and savepoints of a newer folder: this one will write others under their "
-        "numbers. "
+        "or finish checkpoints and savepoints of a newer folder: this one will write others under "
+        "their numbers. "
         f"Lineage {plan.lineage} goes on {after}."
     )
 

@@ -140,10 +140,7 @@ class Driver:
         self.generation = self.coordinator.generation
 
     def _begin(self, beginning: Beginning) -> None:
-        """Steps 4 and 5. A rival's progress may look like a folder that does not belong to us.
-
-        A record of our own whose outcome is in doubt must not be taken for a rival's.
-        """
+        """Steps 4 and 5. A rival's progress may look like a folder that does not belong to us."""
         try:
             beginning.begin(self.coordinator)
             newest = self.coordinator.newest()
@@ -151,8 +148,6 @@ class Driver:
             self.folder.prepare(newest)
             if not self.plan.has_watermark:
                 self.folder.finish(newest)
-        except InDoubtError:
-            raise
         except TwoPhaseError:
             with suppress(OSError):  # a log that cannot be read says nothing of a rival
                 self.context.log.check_fence()

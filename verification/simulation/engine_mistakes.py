@@ -9,6 +9,8 @@ from twophase.engine import engine
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.driver import Driver
 from twophase.engine.run import Run
+from twophase.errors import FencedError
+from twophase.state.journal.log import JobLog
 from verification.simulation.worlds import OPERATED
 
 Patches = Sequence[tuple[object, str, Any]]
@@ -28,12 +30,11 @@ def _recover_and_take_doubt_for_failure(self: Driver, restore: Any) -> None:
     self.generation = self.coordinator.generation
 
 
-def _begin_and_take_doubt_for_a_rival(self: Driver, beginning: Any) -> None:
-    try:
-        _real_begin(self, beginning)
-    except Exception:
-        self.context.log.check_fence()
-        raise
+def _take_doubt_for_a_rival(self: JobLog) -> None:
+    with self.lock:
+        newest = max(self._sequences(), default=0)
+        if isinstance(self._over, FencedError) or newest > self._last:
+            raise self._fenced(f"record {newest} of its log was written by another driver")
 
 
 def _begin_before_recovery(self: Driver) -> bool:
@@ -89,7 +90,6 @@ def _stop_in_the_batch(self: Run) -> None:
     self.stop()
 
 
-_real_begin = Driver._begin
 _real_run = Run.__init__
 _real_wait = Run.wait
 
@@ -115,9 +115,7 @@ RULED_OUT: dict[str, Patches] = {
 }
 
 FOUND: dict[str, Patches] = {
-    "a lineage whose record is in doubt is taken for a rival's": [
-        (Driver, "_begin", _begin_and_take_doubt_for_a_rival)
-    ],
+    "a record in doubt is taken for a rival's": [(JobLog, "check_fence", _take_doubt_for_a_rival)],
 }
 
 IN_WORLDS: dict[str, tuple[str, Patches]] = {
@@ -136,7 +134,7 @@ _UNCLEAR = {"disk_rate": 0.02, "disk_budget": 4, "network_rate": 0.01, "network_
 _STOPPED = {"stops": 6}
 SOONER: dict[str, Mapping[str, Any]] = {
     "a restart takes its own unclear fence for a rival's": _UNCLEAR,
-    "a lineage whose record is in doubt is taken for a rival's": _UNCLEAR,
+    "a record in doubt is taken for a rival's": _UNCLEAR,
     "a lineage begins although a stop has cut its recovery short": _STOPPED,
     "a stop is lost between two runs": _STOPPED,
     "a stop does not wait for the commit queue": _BEHIND,

@@ -431,9 +431,11 @@ class Operator:
         """End all prepared pieces by hand: those of a decided checkpoint are committed."""
         self._drivers.end_all()
         decided = {xid for one in self._oracle.decided.values() for xid in one.xids}
+        saved = {xid for one in self._oracle.superseded for xid in one.xids} - decided
         for server in self._world.servers:
             for xid in [*server.branches]:
-                server.resolve(xid, commits=xid in decided)
+                if server.resolve(xid, commits=xid in decided) and xid in saved:
+                    self._oracle.lost.append(xid)
 
     # -- ways --------------------------------------------------------------------------------------
 
