@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import shutil
 from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 import pyarrow as pa
@@ -207,6 +208,40 @@ def test_no_savepoint_is_a_copy_of_one_with_a_loss_that_was_accepted_since(
     world.drive(3, "again")
     world.drive(4, "third", **restoring(world.make("second", "again"), "refuse"))
     assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
+
+
+def test_a_savepoint_of_before_an_accepted_loss_leads_on_in_another_folder(
+    world: BeginningWorld,
+) -> None:
+    """A sink lost the savepoint's checkpoint and the one before. The job accepted both losses and
+    went on; then I restored the savepoint elsewhere, with a rewind: there the sink had no proof of
+    the checkpoint before, and I was told to restore the target, and nothing else, for ever.
+    """
+    path = unfinished(world)
+    for piece in [
+        *(world.root / "facts" / "visible").iterdir(),
+        *(world.root / "facts" / "prepared").iterdir(),
+    ]:
+        piece.unlink()
+    for checkpoint in (0, 1):
+        repair = LossRepair(world.context())
+        with suppress(LostCommittableError):  # the next one
+            repair.accept(repair.plan(checkpoint, "facts"), NOTE)
+    world.drive(4)
+    asked = restoring(path, "rewind")
+    with pytest.raises(LostCommittableError, match="2 of its pieces") as caught:
+        world.drive(4, "again", **asked)
+    assert f"accept-loss JOB.yaml --checkpoint 1 --sink facts --restore {path}" in (
+        caught.value.remedy
+    )
+    repair = LossRepair(world.context("again", **asked), world.declared)
+    repair.accept(repair.plan(1, "facts"), NOTE)
+    with pytest.raises(TargetChangedError, match=r"accept-loss JOB\.yaml --checkpoint 0"):
+        world.drive(4, "again", **asked)
+    repair = LossRepair(world.context("again", **asked), world.declared)
+    repair.accept(repair.plan(0, "facts"), NOTE)
+    world.drive(4, "again", **asked)
+    assert world.ids() == [[*range(20, 40)], [*range(40)]]
 
 
 class Reread:

@@ -428,14 +428,23 @@ class Operator:
                     server.resolve(xid, commits=False)
 
     def _end_prepared(self) -> None:
-        """End all prepared pieces by hand: those of a decided checkpoint are committed."""
+        """End all prepared pieces by hand, as docs/by-hand.md says: those of a decided checkpoint
+        are committed, the oldest first, unless one of an older one is lost, or the decision may be.
+        """
         self._drivers.end_all()
-        decided = {xid for one in self._oracle.decided.values() for xid in one.xids}
-        saved = {xid for one in self._oracle.superseded for xid in one.xids} - decided
-        for server in self._world.servers:
-            for xid in [*server.branches]:
-                if server.resolve(xid, commits=xid in decided) and xid in saved:
-                    self._oracle.lost.append(xid)
+        oracle = self._oracle
+        prepared = {xid: server for server in self._world.servers for xid in server.branches}
+        decided = sorted(oracle.decided.values(), key=lambda one: one.chunk)
+        lacking = False
+        for one in decided:
+            waiting = {xid: prepared.pop(xid) for xid in one.xids if xid in prepared}
+            for xid, server in waiting.items() if one.durable and not lacking else ():
+                server.resolve(xid, commits=True)
+            lacking = lacking or not {*one.xids} <= oracle.visible.keys()
+        saved = {xid for one in oracle.superseded for xid in one.xids}
+        for xid, server in prepared.items():
+            if server.resolve(xid, commits=False) and xid in saved:
+                oracle.lost.append(xid)
 
     # -- ways --------------------------------------------------------------------------------------
 

@@ -131,6 +131,8 @@ class Repaired:
             for piece in [Piece.of(xid)]
             if (piece.lineage, piece.checkpoint) in kept
             and not self._is_in_another_lineage(facts, piece, chunk)
+            # an adoption has taken another try of the task for the decided one (0064)
+            and not any(one.of_task == piece.of_task for one in facts.visible.values())
             and not any(xid in old and new in facts.visible for new, old in self.again.items())
             for row in facts.expected(chunk, piece.subtask)
         ]
@@ -309,7 +311,7 @@ class Repaired:
                 if key[0] != root or waits:
                     dropped |= self._pass_over(facts, decision, root)
             # of one without pieces everything was given up before, and what is adopted left it out
-            elif decision.xids or (key[0] != root and decision.chunk > newest):
+            elif {*decision.xids} - facts.withdrawn or (key[0] != root and decision.chunk > newest):
                 shown = [xid for xid in decision.xids if _is_shown(facts, xid)]
                 facts.holds(
                     not shown,

@@ -235,7 +235,7 @@ class CommitLoop:
         requests = [CommitRequest(piece, retries, before) for piece in pieces]
         try:
             _check_others(checkpoint, name, sink, requests)
-            outcomes = sink.commit(requests)
+            outcomes = self._ask(sink, requests)
             if check is not None and any(isinstance(one, distrusted) for one in outcomes):
                 check(checkpoint, sink)
         except TargetChangedError as error:
@@ -252,6 +252,21 @@ class CommitLoop:
             answer = f"{len(outcomes)} outcomes to {len(pieces)} requests"
             return _Try(pieces, f"the sink answered {answer}")
         return _tried(pieces, outcomes)
+
+    def _ask(self, sink: OpenSink, requests: Sequence[CommitRequest]) -> Sequence[CommitOutcome]:
+        """Ask a sink to commit pieces.
+
+        What is restored may be older than a loss that was accepted in the folder that it was made
+        of: if the target lacks the proof of a predecessor and has a later one of that lineage, the
+        job has gone on without it.
+        """
+        try:
+            return sink.commit(requests)
+        except TargetChangedError:
+            before = requests[0].predecessor
+            if not self._restored_from or before is None or not knows(sink.history(), before):
+                raise
+            return sink.commit([replace(request, predecessor=None) for request in requests])
 
     def _report(self, checkpoint: CompletedCheckpoint, done: _Try, reported: set[str]) -> None:
         """Report the pieces that are committed, each once."""

@@ -20,7 +20,7 @@ from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from twophase.contract.sink import OpenSink, SinkHistory
+from twophase.contract.sink import OpenSink, Predecessor, SinkHistory
 from twophase.errors import (
     CheckpointMissingError,
     CorruptRecordError,
@@ -254,8 +254,8 @@ def _span(proof: Proof, memory: SinkHistory) -> str:
     return f"from {newest + 1} to {proof.checkpoint}"
 
 
-def knows(history: SinkHistory, of: Proof | SinkDecision) -> bool:
-    """Return whether a target with this history has proof of the checkpoint."""
+def knows(history: SinkHistory, of: Proof | SinkDecision | Predecessor) -> bool:
+    """Return whether a target with this history has proof of the checkpoint, or of a later one."""
     return history.committed.get(of.lineage, -1) >= of.checkpoint
 
 
