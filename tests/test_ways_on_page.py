@@ -60,6 +60,10 @@ ELSEWHERE = {
     "test_a_begun_rewind_that_a_sink_refuses_is_given_up",
     "a rewind was begun, and a source has lost what it needs": "tests/beginnings/test_rewind.py::"
     "test_a_begun_rewind_whose_records_are_gone_by_now_takes_back_no_more",
+    "a rewind was begun, and files are gone that it needs": "tests/beginnings/"
+    "test_lost_records.py::test_files_that_are_gone",
+    "files are gone that a rewind would take back": "tests/beginnings/"
+    "test_lost_records.py::test_files_that_are_gone",
     "a source has lost what a rewind would take back": "integration/beginnings/test_kafka.py::"
     "test_no_row_is_taken_back_that_kafka_cannot_give_again",
     (
