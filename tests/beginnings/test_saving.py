@@ -16,7 +16,7 @@ from harness.memory_driver import JOB, NOTE, frozen
 from harness.savepoint_world import World, killed, older, restoring
 from tests.beginnings.test_stop_with_savepoint import Down
 from twophase.contract.committable import Committable
-from twophase.contract.sink import OpenArrowSink, OpenSink
+from twophase.contract.sink import CommitRequest, OpenArrowSink, OpenSink
 from twophase.errors import (
     ConfigError,
     LostCommittableError,
@@ -329,6 +329,33 @@ def test_a_savepoint_is_not_finished_whose_rows_a_sink_has_lost_and_is_made_agai
     second = world.make("second")
     shutil.rmtree(world.root / "job")
     world.drive(4, "again", job, **restoring(second, policy))
+    assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
+
+
+def test_a_savepoint_is_not_finished_whose_rows_an_adoption_did_not_miss(
+    world: BeginningWorld,
+) -> None:
+    """All that one sink had to commit of it was rolled back by hand, and the body was gone: the
+    adoption took the checkpoint from the other sink. Called finished, it could not be restored:
+    the start said that the target came from a backup.
+    """
+    path = unfinished(world)
+    gone = [*lose_piece(world), *lose_piece(world)]
+    lake = world.context().sinks["lake"]
+    lake.commit([CommitRequest(piece) for piece in lake.in_doubt()])
+    [body] = (world.root / "job" / "chk").glob("*-1-*")
+    shutil.rmtree(body)
+    repair = AdoptionRepair(world.context(), frozen, lambda _: True)
+    repair.adopt(repair.plan(), NOTE)
+    with pytest.raises(SavepointError, match="sink 'facts' has lost .* and nobody has accepted"):
+        world.finish(path)
+    assert not open_savepoint(str(path)).is_committed
+    asked = restoring(path, "refuse")
+    with pytest.raises(LostCommittableError):
+        world.drive(4, "again", **asked)
+    loss = LossRepair(world.context("again", **asked), world.declared)
+    loss.accept(loss.plan(1, "facts"), NOTE)
+    world.drive(4, "again", **asked)
     assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
 
 

@@ -110,6 +110,7 @@ def _is_saving_explained(error: SavepointError) -> bool:
         "the others do not have it yet",
         "was started and not finished",
         "which was accepted",
+        "and nobody has accepted that",  # who finishes it, over an adopted folder
     )
     return error.__cause__ is not None or any(one in str(error) for one in expected)
 

@@ -9,6 +9,7 @@ C. record    `_finished`, in the savepoint
 from __future__ import annotations
 
 from twophase.coordinator.commit.context import JobContext
+from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.errors import ConfigError, SavepointError, TargetUnreachableError
@@ -62,7 +63,7 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
                 f"{savepoint.where} is still not committed in every sink.",
                 remedy="try again when they can be reached.",
             )
-    _check_kept(context.history, savepoint)
+    _check_kept(context, savepoint)
     failpoint("S08")
     savepoint.finish(storage)
 
@@ -78,20 +79,32 @@ def _check_targets(context: JobContext) -> None:
     planner.plan(context.log.refresh(), remembered)
 
 
-def _check_kept(history: History, savepoint: Savepoint) -> None:
-    """Check that no loss was accepted that leaves a sink without proof of what was saved.
+def _check_kept(context: JobContext, savepoint: Savepoint) -> None:
+    """Check that each sink has proof of what was saved.
 
     A finished savepoint is restored only where the targets have all proofs of it.
+
+    Raises:
+        SavepointError: the loss of all its rows in a sink was accepted, or an adoption did not know
+            of it, or a rewind has taken them back.
     """
     checkpoint = savepoint.checkpoint()
-    proofs = checkpoint.amended(history.repairs).proofs
-    for lost in [proof for proof in checkpoint.proofs if proof not in proofs]:
+    proofs = checkpoint.amended(context.history.repairs).proofs
+    for proof in checkpoint.proofs:
+        sink = context.sinks.get(proof.sink)
+        if proof not in proofs:
+            why = "which was accepted"
+        elif sink is not None and not knows(sink.history(), proof):
+            why = "and nobody has accepted that: its folder was adopted, or a rewind took them back"
+        else:
+            continue
         raise SavepointError(
             f"Job {checkpoint.job!r}: checkpoint {checkpoint.checkpoint} of the savepoint "
-            f"{savepoint.where} is committed, but sink {lost.sink!r} has lost its rows up to "
-            f"checkpoint {lost.checkpoint}, which was accepted: it is not finished.",
+            f"{savepoint.where} is committed, but sink {proof.sink!r} has lost its rows up to "
+            f"checkpoint {proof.checkpoint}, {why}: it is not finished.",
             remedy="make a savepoint of the job as it is now: twophase savepoint create JOB.yaml "
-            "PATH. This one can be restored; what it lacks is accepted once more then.",
+            "PATH. This one can be restored, unless a rewind took them back; what it lacks is "
+            "accepted once more then.",
         )
 
 
