@@ -347,7 +347,7 @@ def test_a_savepoint_is_not_finished_whose_rows_an_adoption_did_not_miss(
     shutil.rmtree(body)
     repair = AdoptionRepair(world.context(), frozen, lambda _: True)
     repair.adopt(repair.plan(), NOTE)
-    with pytest.raises(SavepointError, match="sink 'facts' has lost .* and nobody has accepted"):
+    with pytest.raises(SavepointError, match=r"sink 'facts' has lost .* and nobody has accepted"):
         world.finish(path)
     assert not open_savepoint(str(path)).is_committed
     asked = restoring(path, "refuse")
