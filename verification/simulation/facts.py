@@ -44,6 +44,7 @@ class Facts:
         stopped: the processes that were asked to stop.
         saving: those of them that are to leave a savepoint.
         adopting: those that adopt what the targets have proof of.
+        abandoning: those that give up a rewind.
         aborted: the processes that have aborted a prepared piece.
         several_folders: whether drivers over several folders live at once.
         taken: pieces that a driver over another folder has rolled back, or over the one that was
@@ -76,6 +77,7 @@ class Facts:
     stopped: set[Process] = field(default_factory=set)
     saving: set[Process] = field(default_factory=set)
     adopting: set[Process] = field(default_factory=set)
+    abandoning: set[Process] = field(default_factory=set)
     aborted: set[Process] = field(default_factory=set)
     several_folders: bool = False
     taken: set[str] = field(default_factory=set)

@@ -434,7 +434,8 @@ class Operator:
         self._drivers.end_all()
         oracle = self._oracle
         prepared = {xid: server for server in self._world.servers for xid in server.branches}
-        decided = sorted(oracle.decided.values(), key=lambda one: one.chunk)
+        known = (*oracle.decided.values(), *oracle.ahead.values())
+        decided = sorted(known, key=lambda one: one.chunk)
         lacking = False
         for one in decided:
             waiting = {xid: prepared.pop(xid) for xid in one.xids if xid in prepared}

@@ -161,8 +161,7 @@ class Oracle(Facts):
         )
         self.generation[root], self.fencers[root] = generation, process
         self.fences[process] = generation
-        if root in self.repaired.known:
-            # behind the fence of a repair that has died a driver goes on as after it
+        if process in self.abandoning:  # if it dies now, a driver goes on as after it
             self.repaired.forgets(self)
         seen = self._asked.get(process, 0)
         self.holds(generation > seen, f"I7: fence {generation}, and a sink has seen {seen}")

@@ -66,6 +66,7 @@ def _adopt(running: Running) -> None:
 
 def _abandon(running: Running) -> None:
     begun_in, sinks = running.command.begun_in, running.open()
+    running.world.oracle.abandoning.add(running.process)
     elsewhere = JobLog(LocalStorage(begun_in), JOB) if begun_in else None
     repair = RewindRepair(running.context(sinks), watched_sinks(running.world), elsewhere)
     plan = repair.plan()
