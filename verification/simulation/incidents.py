@@ -270,7 +270,9 @@ def remove_body(world: World, decision: Decision | None) -> None:
     if world.faults.calm or decision is None:
         return
     current = world.oracle.decided.get((decision.root, decision.lineage, decision.checkpoint))
-    if current is not None and world.disk.is_durable(current.body):
+    if current is None or not world.oracle.is_there(current.body):
+        return
+    if world.disk.is_durable(current.body):
         folder, name = world.disk.folder_of(current.body)
         folder.put(name, None)
         world.disk.sync(folder)
