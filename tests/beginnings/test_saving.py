@@ -359,6 +359,19 @@ def test_a_savepoint_is_not_finished_whose_rows_an_adoption_did_not_miss(
     assert world.ids() == [[one for one in range(40) if one not in gone], [*range(40)]]
 
 
+def test_a_savepoint_is_finished_when_the_job_has_gone_on_in_other_targets(
+    world: BeginningWorld,
+) -> None:
+    """They have none of its rows; the old ones have, and nothing was lost."""
+    path = unfinished(world)
+    world.drive(3)
+    newest = world.make("newest")
+    world.folders = {"facts": "facts2", "lake": "lake2"}
+    world.drive(4, **restoring(newest, "refuse"))
+    world.finish(path)
+    assert open_savepoint(str(path)).is_committed
+
+
 @pytest.mark.parametrize(("policy", "job"), [("refuse", JOB), ("fork", FORK)], ids=str)
 def test_a_piece_of_a_savepoint_is_not_written_again_where_its_decision_is_not_known(
     world: BeginningWorld, policy: str, job: str

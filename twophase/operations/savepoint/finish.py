@@ -80,7 +80,7 @@ def _check_targets(context: JobContext) -> None:
 
 
 def _check_kept(context: JobContext, savepoint: Savepoint) -> None:
-    """Check that each sink has proof of what was saved.
+    """Check that each sink has proof of what was saved, unless it writes to another target by now.
 
     A finished savepoint is restored only where the targets have all proofs of it.
 
@@ -94,7 +94,7 @@ def _check_kept(context: JobContext, savepoint: Savepoint) -> None:
         sink = context.sinks.get(proof.sink)
         if proof not in proofs:
             why = "which was accepted"
-        elif sink is not None and not knows(sink.history(), proof):
+        elif sink and sink.target() == proof.target and not knows(sink.history(), proof):
             why = "and nobody has accepted that: its folder was adopted, or a rewind took them back"
         else:
             continue
