@@ -290,7 +290,6 @@ def missed(
     clean: list[bytes | None],
     make: Make,
     bounds: dict[int, float],
-    repetitions: int,
 ) -> dict[int, float]:
     """The bounds that are not kept, with what was measured: by the least of a few times, and of
     more if that is too much, each beside that of clean records.
@@ -298,7 +297,7 @@ def missed(
     bad = {n: [make(i) if i % n == 0 else one for i, one in enumerate(clean)] for n in bounds}
     least = dict.fromkeys([0, *bounds], math.inf)
     found: dict[int, float] = {}
-    for count in range(repetitions):
+    for count in range(6):
         for every, values in {0: clean, **bad}.items():
             least[every] = min(least[every], processor_time_s(schema, values))
         found = {n: least[n] / least[0] for n in bounds if least[n] > bounds[n] * least[0]}
@@ -307,9 +306,10 @@ def missed(
     return found
 
 
-FEW, MANY = 6, 60
 SLACK = 1.5
-"""For a machine with other work, in which even the least of a few times is too much."""
+"""The aims themselves are the benchmark's: what a bad record costs beside a clean one depends on
+the processor, and even the least of a few times is too much where the machine has other work.
+"""
 
 
 def with_slack(bounds: dict[int, float]) -> dict[int, float]:
@@ -319,22 +319,14 @@ def with_slack(bounds: dict[int, float]) -> dict[int, float]:
 @pytest.mark.parametrize("kind", NARROW_KINDS)
 def test_the_work_is_in_proportion_where_a_clean_record_costs_least(kind: str) -> None:
     clean: list[bytes | None] = [narrow(i) for i in range(5000)]
-    assert not missed(NARROW, clean, NARROW_KINDS[kind], with_slack(AIMS), FEW)
+    assert not missed(NARROW, clean, NARROW_KINDS[kind], with_slack(AIMS))
 
 
 @pytest.mark.parametrize("kind", BAD)
 def test_a_bad_record_costs_little_more_than_one_that_fits(kind: str) -> None:
     clean: list[bytes | None] = [record(i) for i in range(2000)]
     bounds = with_slack(AIMS | DEARER.get(kind, {}))
-    assert not missed(SCHEMA, clean, BAD[kind], bounds, FEW)
-
-
-@pytest.mark.proof
-@pytest.mark.parametrize("kind", BAD)
-def test_the_aims_are_kept_by_the_least_of_many_times(kind: str) -> None:
-    clean: list[bytes | None] = [record(i) for i in range(2000)]
-    bounds = AIMS | DEARER.get(kind, {})
-    assert not missed(SCHEMA, clean, BAD[kind], bounds, MANY)
+    assert not missed(SCHEMA, clean, BAD[kind], bounds)
 
 
 def test_a_topic_without_bad_records_is_parsed_once(monkeypatch: pytest.MonkeyPatch) -> None:
