@@ -20,6 +20,7 @@ from twophase.errors import (
     ConfigError,
     DeclinedError,
     FencedError,
+    FenceLostError,
     InDoubtError,
     LostCommittableError,
     OffsetOutOfRangeError,
@@ -94,6 +95,7 @@ def test_only_what_a_restart_may_mend_is_restartable() -> None:
         "DeclinedError",
         "SourceUnavailableError",
         "CheckpointExpiredError",
+        "FenceLostError",
         "InDoubtError",
         "ReplayLostError",
     }
@@ -108,6 +110,7 @@ def test_a_fenced_driver_has_an_exit_code_of_its_own() -> None:
 def test_a_loss_is_never_said_to_be_harmless() -> None:
     assert LostCommittableError.data_lost == ""
     assert OffsetOutOfRangeError.data_lost == ""
+    assert FenceLostError.data_lost == ""
 
 
 # -- what Spark carries out of a worker as text ----------------------------------------------------

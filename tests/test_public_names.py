@@ -38,6 +38,7 @@ NAMES = [
     "DeclinedError",
     "Duration",
     "Event",
+    "FenceLostError",
     "FencedError",
     "InDoubtError",
     "InitializationContext",

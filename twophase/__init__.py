@@ -58,6 +58,7 @@ if TYPE_CHECKING:
     from twophase.errors import CorruptRecordError as CorruptRecordError
     from twophase.errors import DeclinedError as DeclinedError
     from twophase.errors import FencedError as FencedError
+    from twophase.errors import FenceLostError as FenceLostError
     from twophase.errors import InDoubtError as InDoubtError
     from twophase.errors import LostCommittableError as LostCommittableError
     from twophase.errors import NewerFormatError as NewerFormatError
@@ -163,6 +164,7 @@ export(
             "ConfigError",
             "CorruptRecordError",
             "DeclinedError",
+            "FenceLostError",
             "FencedError",
             "InDoubtError",
             "LostCommittableError",

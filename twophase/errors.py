@@ -19,7 +19,8 @@
     |   |                          the same way
     |   |-- RepeatedFailureError   a checkpoint has failed in the same way again and again
     |   |-- SourceUnavailableError the source did not answer, or a read from it stalled
-    |   `-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
+    |   |-- CheckpointExpiredError the attempt took longer than checkpoint.timeout
+    |   `-- FenceLostError         the target does not have the fence that the driver has raised
     `-- StopJobError               the job stops and does not restart by itself, except
                                    after InDoubtError
         |-- FencedError            another driver has taken over the job
@@ -33,7 +34,7 @@
         |-- NewerFormatError       a newer version of twophase wrote a durable file; this version
         |                          leaves it unchanged
         |-- OffsetMismatchError    Spark's offset log and the checkpoint store disagree
-        |-- TargetChangedError     a committable belongs to another target than the connected one
+        |-- TargetChangedError     a target lacks what is committed in it, or is another one
         `-- SourceLossError        the source has lost records that are to be read, or read again
             |-- OffsetOutOfRangeError
             |-- TopicRecreatedError
@@ -244,6 +245,15 @@ class CheckpointExpiredError(DeclinedError):
     usual_reason = CheckpointFailureReason.CHECKPOINT_EXPIRED
 
 
+class FenceLostError(DeclinedError):
+    """The target does not have the fence that this driver has raised in it: it was restored from a
+    backup, or made again. Nobody has taken the job over; the next start says whether rows are
+    missing.
+    """
+
+    data_lost = ""
+
+
 class StopJobError(TwoPhaseError):
     """A condition that no restart resolves, except for `InDoubtError`: it needs an operator."""
 
@@ -301,7 +311,9 @@ class OffsetMismatchError(StopJobError):
 
 
 class TargetChangedError(StopJobError):
-    """A committable belongs to another target than the one the sink is connected to."""
+    """A target lacks what the job has committed in it: it was restored from a backup or made again.
+    Or it is not the one that the pieces to be committed were written to.
+    """
 
 
 class SourceLossError(StopJobError):

@@ -15,7 +15,7 @@ from harness.memory_driver import SCHEMA, Driver, completed_of, open_sinks, rest
 from harness.selection import representatives
 from integration.mysql.sink_harness import TABLES, MySqlHarness, Server, created, remade
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, PreflightError, TargetChangedError
+from twophase.errors import DeclinedError, FenceLostError, PreflightError, TargetChangedError
 from twophase.testing.services import MySqlService
 
 pytestmark = pytest.mark.part("mysql")
@@ -70,6 +70,21 @@ def test_a_target_restored_between_two_triggers_gets_nothing_more(
     assert target.ids() == list(range(10))
     with pytest.raises(TargetChangedError, match=r"checkpoint 2 .* knows up to 0"):
         new_driver().recover()
+
+
+def test_a_backup_of_before_the_drivers_fence_is_nobodys_takeover(
+    target: Target, new_driver: Callable[[], Driver]
+) -> None:
+    new_driver().recover().run(0)
+    target.back_up()
+    driver = new_driver().recover()
+    driver.run(1)
+    target.restore_backup()
+    with pytest.raises(FenceLostError, match="the target was restored from a backup"):
+        driver.run(2)
+    assert target.ids() == list(range(10))
+    with pytest.raises(TargetChangedError, match=r"checkpoint 1 .* knows up to 0"):
+        driver.recover()
 
 
 def test_nothing_is_written_under_metadata_tables_that_were_made_again(

@@ -13,7 +13,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 
 from twophase.contract.fencing import attempt_is_closed, raised_fence
-from twophase.errors import DeclinedError, StopJobError, TargetUnreachableError
+from twophase.errors import StopJobError, TargetUnreachableError
 from twophase.ids import Attempt
 from twophase.sinks.delta.log import Snapshot
 from twophase.sinks.delta.names import fence_attempt, fence_version
@@ -50,16 +50,11 @@ class Fence:
         A piece that passes wrongly is found in doubt.
 
         Raises:
-            FencedError: it is closed.
-            DeclinedError: there is no fence: the table has forgotten its application id. The next
-                attempt raises it again.
+            FencedError: a later attempt has closed it.
+            FenceLostError: the fence is missing or older: the table was restored, or has forgotten
+                its application id.
         """
         fence = self._fence_in(snapshot.checksum_transactions)
-        if fence is None:
-            raise DeclinedError(
-                f"The table has no fence of sink {self._owner.sink!r} of job {self._owner.job!r}, "
-                f"which is at {attempt}."
-            )
         if attempt.is_closed_by(fence):
             raise attempt_is_closed(self._owner.job, self._owner.sink, attempt, "the table", fence)
 

@@ -129,8 +129,7 @@ class Rewind:
         transaction.watch(self._owner.fence_id)
         fence = Fence(self._table).read(transaction.snapshot)
         if attempt.is_closed_by(fence):
-            job, sink = self._owner.job, self._owner.sink
-            raise driver_is_fenced(job, sink, fence or Attempt(0, 0), attempt)
+            raise driver_is_fenced(self._owner.job, self._owner.sink, fence, attempt)
         return transaction
 
     def _ahead(self, snapshot: Snapshot) -> dict[str, int]:

@@ -26,10 +26,11 @@ from twophase.contract.writer import SinkWriter
 from twophase.errors import (
     DeclinedError,
     FencedError,
+    FenceLostError,
     RejectedRowsError,
     SourceUnavailableError,
 )
-from twophase.ids import Attempt, Subtask, TransactionId
+from twophase.ids import Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.redaction import shown
 from twophase.kafka_client.access import AccessError, tls_remedy
@@ -101,7 +102,7 @@ class TaskWriter(SinkWriter):
     def _piece(self, handle: Mapping[str, Any]) -> Committable:
         return Committable(self._transaction, self._subtask, self._target, self._rows, handle)
 
-    def _closed(self, end: int | None) -> FencedError | None:
+    def _closed(self, end: int | None) -> FencedError | FenceLostError | None:
         """Return the error of a closed attempt; None if it is open.
 
         Args:
@@ -112,8 +113,8 @@ class TaskWriter(SinkWriter):
             found = read_fence(options, options.ledger, self._owner, self._fence, end)
         if not ours.is_closed_by(found):
             return None
-        where, fence = f"the ledger {options.ledger!r}", found or Attempt(0, 0)
-        return attempt_is_closed(self._owner.job, self._owner.sink, ours, where, fence)
+        where = f"the ledger {options.ledger!r}"
+        return attempt_is_closed(self._owner.job, self._owner.sink, ours, where, found)
 
     @contextmanager
     def _declining(self) -> Iterator[None]:

@@ -164,8 +164,8 @@ class Rewind:
 
     def _check_fence(self, session: Session, attempt: Attempt) -> None:
         fence = self._metadata.read_fence(session, *self._owner, locked=True)
-        if fence is None or fence > attempt:
-            raise driver_is_fenced(*self._owner, fence or Attempt(0, 0), attempt)
+        if attempt.is_closed_by(fence):
+            raise driver_is_fenced(*self._owner, fence, attempt)
 
     @property
     def _table(self) -> RewoundTable:

@@ -23,10 +23,10 @@ import pyarrow as pa
 import pymysql
 
 from twophase.contract.committable import Committable
+from twophase.contract.fencing import attempt_is_closed
 from twophase.contract.writer import SinkWriter
 from twophase.errors import (
     DeclinedError,
-    FencedError,
     RejectedRowsError,
     TargetUnreachableError,
     TwoPhaseError,
@@ -204,10 +204,8 @@ class MySqlWriter(SinkWriter):
         self._xid = xid
         fence = shared.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
         if transaction.attempt.is_closed_by(fence):
-            raise FencedError(
-                f"{transaction} is closed: sink {transaction.sink!r} of job "
-                f"{transaction.job!r} is at {fence}.",
-                remedy="let the newer driver go on; find out why this one still runs.",
+            raise attempt_is_closed(
+                transaction.job, transaction.sink, transaction.attempt, shared.plan.table.sql, fence
             )
         self._check_table(session)
 

@@ -77,6 +77,21 @@ def test_it_shows_what_each_sink_has_and_which_records_are_missing(world: FileWo
     assert world.ids() == [[*range(20), *range(40, 50)], [*range(50)]]
 
 
+def test_an_account_without_a_name_is_noted_by_its_number(
+    world: FileWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a container's may be, in which somebody runs the command beside the job."""
+    for name in ("LOGNAME", "USER", "LNAME", "USERNAME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr("os.getuid", lambda: 2000012345)
+    path = older(world)
+    assert killed("S12", lambda: world.drive(5, **restoring(path, "rewind")))
+    code, output = world.give_up(*REASON)
+    assert code == 0, output
+    listed = CliRunner().invoke(main, ["checkpoints", str(world.root / "job")]).output
+    assert "given up, by 2000012345@" in listed
+
+
 def test_a_sink_that_has_moved_a_part_aside_loses_nothing(world: FileWorld) -> None:
     path = older(world)
     assert killed("F07", lambda: world.drive(5, **restoring(path, "rewind")))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import shlex
 import socket
 from collections.abc import Iterable, Mapping, Sequence
@@ -59,6 +60,8 @@ from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Note
 from twophase.state.journal.log import JobLog, job_of
 from twophase.wording import worded
+
+_RESTORES_AGAIN = " Take restore.path out of the job file."
 
 
 @click.group()
@@ -218,7 +221,8 @@ def adopt_from_target(
         if query is not None and lineage is not None:
             write_folder(query, lineage, note.at_ms)
     what = "and a new lineage has begun" if lineage else "and goes on in its own lineage"
-    _done(f"The log has adopted it, {what}.", query)
+    then = _RESTORES_AGAIN if context.options.restore_path else ""
+    _done(f"The log has adopted it, {what}.{then}", query)
 
 
 @repair.command("abandon-rewind")
@@ -262,7 +266,7 @@ def abandon_rewind(
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)
         repairing.abandon(plan, note)
-    _done("The rewind is given up. Take restore.path out of the job file.")
+    _done(f"The rewind is given up.{_RESTORES_AGAIN}")
 
 
 @repair.command("complete-partitions")
@@ -388,7 +392,15 @@ def _ask(question: str, reason: str | None, *, yes: bool) -> Note:
     if not yes:
         click.confirm(question, abort=True)
     why = reason or click.prompt("Why (for the job's log)")
-    return Note(f"{getpass.getuser()}@{socket.gethostname()}", SystemClock().unix_ms(), clean(why))
+    return Note(f"{_account()}@{socket.gethostname()}", SystemClock().unix_ms(), clean(why))
+
+
+def _account() -> str:
+    """Return the name of the account, or its number: in a container it may have no name."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # as of Python 3.13 the latter
+        return str(os.getuid())
 
 
 def _storage(job: JobFile) -> LocalStorage:

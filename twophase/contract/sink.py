@@ -7,16 +7,17 @@ calls it in this order. The steps are those of docs/architecture.md.
 A start:
 
     2. open                          fails before any write
-    3. history                       the target's proofs and fence of this job
+    3. history, other_names, check_rewind           the target's proofs and fence of this job
     3b. commit                       every decided checkpoint not yet known as committed
     3c. in_doubt, abort, fence, in_doubt, abort     nothing of an older attempt survives
     3d. rewind                       if a restore asks for it
+    3e. subsume                      what a dead driver did not get to fold
 
 A checkpoint:
 
     3. writers | pre_commit          durable and invisible
     6. commit                        visible; repeated until every piece is committed
-    7. in_doubt, abort               superseded task attempts
+    7. in_doubt, history, abort      superseded task attempts
     8. subsume                       after all sinks have committed: fold the proofs
 
 At the end of a job, `close`. A declined attempt goes through 3c before the next one begins.
@@ -301,7 +302,8 @@ class CanRewind(Protocol):
     def check_rewind(self, keep: Mapping[str, int]) -> None:
         """Check that `rewind` can take back exactly the rows of these checkpoints.
 
-        Runs on the driver, after `open`, before the job is taken over. Writes nothing.
+        Runs on the driver, after `open`, before the job is taken over and again behind the fence.
+        Writes nothing.
 
         Raises:
             RestoreRefusedError: it cannot: rows do not name their checkpoint, somebody else has

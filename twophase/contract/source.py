@@ -14,14 +14,15 @@ A start:
     before 1. check_options          fails before any write
     before 3. uid, start_line, bound_to_folder
                                      a restore: where each source of the plan continues
-              check_readable         a rewind: can it read again what the sinks would lose?
+              check_readable         a rewind: can it read again what the sinks would lose? Asked
+                                     again in 3.
     3. and 4. notify_rewound         a rewind: rows are about to be taken back, and have been
     after 8. close
 
 A checkpoint:
 
     1. first_line                    if the start of the micro-batch is not in Spark's log
-    4. uid_in, entries               the operator state of the source
+    3. uid_in, entries               the operator state of the source
     9. notify_committed
 
 Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,

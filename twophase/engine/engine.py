@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
@@ -30,6 +31,7 @@ from twophase.internals.redaction import cause_of
 from twophase.options.job_options import JobOptions
 from twophase.state.files.storage import LocalStorage
 
+_log = logging.getLogger("twophase")
 _claimed: dict[str, str] = {}
 _claims_lock = threading.Lock()
 
@@ -262,8 +264,8 @@ class Engine:
         for close in (*(sink.close for sink in self._sinks.values()), self._host.close):
             try:
                 close()
-            except Exception as error:  # noqa: BLE001 the job has ended: nothing is left to protect
-                self.error = self.error or error
+            except Exception as error:  # noqa: BLE001 all is decided; its savepoint is made yet
+                _log.warning("job %s: a connection could not be closed: %s", self.job, error)
         with _claims_lock:
             _claimed.pop(str(self.storage.root.resolve()), None)
 

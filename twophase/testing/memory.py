@@ -17,7 +17,7 @@ from typing import Any
 import pyarrow as pa
 
 from twophase.contract.committable import Committable
-from twophase.contract.fencing import driver_is_fenced
+from twophase.contract.fencing import attempt_is_closed, driver_is_fenced
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
 from twophase.contract.sink import (
     ArrowSink,
@@ -31,7 +31,7 @@ from twophase.contract.sink import (
     predecessor_missing,
 )
 from twophase.contract.writer import SinkWriter
-from twophase.errors import FencedError, RestoreRefusedError
+from twophase.errors import RestoreRefusedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.testing.harness import Identity, Row, identity
@@ -253,8 +253,8 @@ class OpenMemorySink(OpenArrowSink):
         """See `CanRewind`."""
         with self._target.lock:
             fence = self._target.fences.get((self._job, self._sink))
-            if fence is None or fence > attempt:
-                raise driver_is_fenced(self._job, self._sink, fence or Attempt(0, 0), attempt)
+            if attempt.is_closed_by(fence):
+                raise driver_is_fenced(self._job, self._sink, fence, attempt)
             self.check_rewind(keep)
             gone = {key: self._target.written.pop(key) for key in self._after(keep)}
             taken = {id(row) for rows in gone.values() for row in rows}
@@ -317,7 +317,13 @@ class MemoryWriter(SinkWriter):
             # The check and the write that it guards are one step (HD9).
             fence = self._target.fences.get((transaction.job, transaction.sink))
             if transaction.attempt.is_closed_by(fence):
-                raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
+                raise attempt_is_closed(
+                    transaction.job,
+                    transaction.sink,
+                    transaction.attempt,
+                    f"target {self._target.name}",
+                    fence,
+                )
             self._target.prepared[identity(committable)] = (committable, self._rows)
         failpoint("C05")
         return committable

@@ -209,7 +209,7 @@ class SqliteWriter(SinkWriter):
                 self.transaction.sink,
                 ours,
                 f"the database {self.database.path}",
-                fence or Attempt(0, 0),
+                fence,
             )
 
     def stage(self, connection: sqlite3.Connection) -> None:
@@ -488,8 +488,8 @@ class OpenSqliteSink(OpenArrowSink):
     def check_driver(self, connection: sqlite3.Connection, attempt: Attempt) -> None:
         """The fence is this driver's."""
         fence = read_fence(connection, self.job, self.sink)
-        if fence is None or fence > attempt:
-            raise driver_is_fenced(self.job, self.sink, fence or Attempt(0, 0), attempt)
+        if attempt.is_closed_by(fence):
+            raise driver_is_fenced(self.job, self.sink, fence, attempt)
 
     def check_rows(self, connection: sqlite3.Connection, keep: Mapping[str, int]) -> None:
         """Every row to delete is still there."""

@@ -42,6 +42,7 @@ class Status:
 
     st_mode: int
     st_size: int = 0
+    st_uid: int = 0
 
 
 @dataclass

@@ -140,9 +140,10 @@ class Rewind:
         self.world.scheduler.step("twophase_rewind", 0.001)
         if not self._server.up:
             raise pymysql.err.OperationalError(_UNREACHABLE, "the server is down")
-        fence = self._server.engine.table("fence").get(self.owner, (0, 0))
-        if fence > self.attempt:
-            raise driver_is_fenced(*self.owner, Attempt(*fence), Attempt(*self.attempt))
+        found = self._server.engine.table("fence").get(self.owner)
+        fence, attempt = found and Attempt(*found), Attempt(*self.attempt)
+        if attempt.is_closed_by(fence):
+            raise driver_is_fenced(*self.owner, fence, attempt)
 
 
 def delete_checkpoint(world: World, lineage: str, number: int) -> None:

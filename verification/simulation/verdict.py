@@ -87,7 +87,7 @@ def judge_command(oracle: Oracle, ending: CommandEnding) -> None:
         explained = overtaken or _is_behind(oracle, ending.folder)
         oracle.holds(explained, f"I8: the folder is whole, and {text}")
     elif isinstance(error, FencedError):
-        explained = overtaken or beside or oracle.changes > 0 or _is_behind(oracle, ending.folder)
+        explained = overtaken or beside or _is_behind(oracle, ending.folder)
         oracle.holds(explained, f"I8: nobody has overtaken it, and {text}")
     elif isinstance(error, SavepointError):
         oracle.holds(_is_saving_explained(error) or not ending.alone, f"I8: {text}")

@@ -23,7 +23,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from twophase.contract.fencing import driver_is_fenced
-from twophase.errors import FencedError, RestoreRefusedError, TargetUnreachableError
+from twophase.errors import (
+    FencedError,
+    RestoreRefusedError,
+    TargetChangedError,
+    TargetUnreachableError,
+)
 from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import DamagedRecordError
@@ -259,7 +264,7 @@ class Rewind:
     def _shown(self, path: Path) -> str:
         return shown(os.path.relpath(path, self._root))
 
-    def _fenced(self, fence: Attempt, attempt: Attempt) -> FencedError:
+    def _fenced(self, fence: Attempt, attempt: Attempt) -> FencedError | TargetChangedError:
         return driver_is_fenced(self._area.owner.job, self._area.owner.sink, fence, attempt)
 
     def _refused(self, why: str, remedy: str = "") -> RestoreRefusedError:

@@ -20,6 +20,7 @@ from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import (
     DeclinedError,
     FencedError,
+    FenceLostError,
     TargetChangedError,
     TargetUnreachableError,
 )
@@ -185,6 +186,28 @@ def test_a_target_restored_under_a_running_driver_gets_nothing_more(
     assert visible(targets["lake"]) == list(range(40)), "the others commit"
     with pytest.raises(TargetChangedError, match=r"checkpoint 2 .* knows up to 0"):
         another().recover()
+
+
+@pytest.mark.parametrize("lacks", [True, False])
+def test_a_backup_of_before_the_drivers_fence_is_nobodys_takeover(
+    driver: Driver, targets: Targets, another: Another, lacks: bool
+) -> None:
+    """A driver that ends as if a newer one went on is not started again: nobody runs the job."""
+    driver.run(0)
+    old = backup(targets["facts"])
+    newer = another().recover()
+    if lacks:
+        newer.run(1)
+    restore_target(targets["facts"], old)
+    with pytest.raises(FenceLostError, match=r"is at 1\.\d, and its driver had raised it"):
+        newer.run(1 + lacks)
+    assert visible(targets["facts"]) == list(range(10))
+    if lacks:
+        with pytest.raises(TargetChangedError, match=r"checkpoint 1 .* knows up to 0"):
+            newer.recover()
+    else:
+        newer.recover().run(1)
+        assert visible(targets["facts"]) == visible(targets["lake"]) == list(range(20))
 
 
 def test_the_driver_that_folds_proofs_gives_none_to_a_restored_target(

@@ -18,7 +18,7 @@ from harness.memory_driver import (
     visible,
 )
 from twophase.coordinator.recovery.plan import Restore
-from twophase.errors import FencedError, RestoreRefusedError
+from twophase.errors import FencedError, RestoreRefusedError, TargetChangedError
 from twophase.events import RecoveryFinished, SinkRewound
 from twophase.operations.savepoint.restore import restore_of_checkpoint
 from twophase.options.job_options import JobOptions, SinkAhead
@@ -105,6 +105,22 @@ def test_rows_that_others_have_removed_refuse_it_before_the_fence(
     assert {name: visible(target) for name, target in targets.items()} == before
     assert another(options=KEPT).recover().coordinator.generation == generation + 1
     targets["lake"].visible[:] = [*whole, *targets["lake"].visible[len(whole) - 1 :]]
+    rewind(another(options=KEPT), to(folder, 1))
+    assert [visible(target) for target in targets.values()] == [[*range(20)]] * 2
+
+
+def test_a_target_that_is_restored_in_the_middle_is_looked_at_again_by_the_next_start(
+    driver: Driver, another: Another, folder: Path, targets: dict[str, MemoryTarget]
+) -> None:
+    """No other driver goes on: the fence is one of before."""
+    before = dict(targets["lake"].fences)
+
+    def restored() -> None:
+        targets["lake"].fences = dict(before)
+
+    with pytest.raises(TargetChangedError, match="this driver had raised it to") as caught:
+        rewind(another(options=KEPT), replace(to(folder, 1), goes_back=restored))
+    assert caught.value.remedy.startswith("start the job again")
     rewind(another(options=KEPT), to(folder, 1))
     assert [visible(target) for target in targets.values()] == [[*range(20)]] * 2
 

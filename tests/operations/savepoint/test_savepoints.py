@@ -4,6 +4,7 @@ SIGKILL at every step of their making, finishing, restoring and disposal.
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -514,6 +515,29 @@ def test_one_of_a_running_job_is_of_what_is_committed(world: World) -> None:
     assert heard == [SavepointMade("orders", 1, path)]
 
 
+@pytest.mark.parametrize("another", [True, False], ids=["another one is there", "nothing is"])
+def test_one_that_was_disposed_of_while_the_job_stopped_changes_nothing_there(
+    world: World, another: bool
+) -> None:
+    """Its claim looks like what a killed one has left, which the remedy disposes of."""
+    world.drive(1)
+    path = world.root / "saved"
+
+    def stop() -> None:
+        dispose(LocalStorage(path), str(path))
+        if another:
+            world.make()
+
+    with pytest.raises(SavepointError, match="was disposed of while it was being made") as caught:
+        savepoints_of(world, stop).stop(str(path))
+    assert caught.value.remedy == "name another folder, then try again."
+    if another:
+        open_savepoint(str(path)).verify()
+    else:
+        assert not any(path.rglob("*"))
+    open_savepoint(savepoints_of(world).stop(str(world.root / "other"))).verify()
+
+
 # -- disposal --------------------------------------------------------------------------------------
 
 
@@ -522,6 +546,26 @@ def test_what_is_disposed_of_is_gone(world: World) -> None:
     path = world.make()
     dispose(LocalStorage(path), str(path))
     assert not path.exists()
+
+
+def test_the_folder_itself_may_stay(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is a mount, say: what is left is an empty folder."""
+    world.drive(1)
+    path, remove = world.make(), os.rmdir
+
+    def busy(folder: Path, **given: Any) -> None:
+        if Path(folder) == path:
+            raise OSError(errno.EBUSY, "Device or resource busy", str(folder))
+        remove(folder, **given)
+
+    monkeypatch.setattr(os, "rmdir", busy)
+    dispose(LocalStorage(path), str(path))
+    assert [*path.iterdir()] == []
+    full(monkeypatch, after=0)
+    with pytest.raises(SavepointError, match="Nothing of it is left"):
+        world.make()
+    monkeypatch.undo()
+    open_savepoint(str(world.make())).verify()
 
 
 def test_nothing_is_disposed_of_that_is_not_a_savepoint_or_has_other_files_in_it(
@@ -642,6 +686,23 @@ def test_one_is_finished_again_that_could_not_be_written_to(
     assert not open_savepoint(str(path)).is_committed
     world.finish(path)
     assert open_savepoint(str(path)).is_committed
+
+
+def test_a_finished_one_that_another_is_copied_over_is_damaged(world: World) -> None:
+    """Whether the other one is finished is not known; `verify` after the copy says so."""
+    path = unfinished(world)
+    world.finish(path)
+    assert killed("C11", lambda: world.drive(4))
+    (world.spark() / "commits" / "3").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    shutil.copytree(world.make("newer"), path, dirs_exist_ok=True)
+    with pytest.raises(CorruptRecordError, match="its _finished is of another one") as caught:
+        open_savepoint(str(path)).verify()
+    assert "copy it again, into an empty folder" in caught.value.remedy
+    refused(world, CorruptRecordError, "its _finished is of another one", path)
+    shutil.rmtree(path)
+    shutil.copytree(world.root / "newer", path)
+    world.drive(5, "again", **restoring(path))
+    world.is_exact("again", 5)
 
 
 def test_one_is_not_finished_in_a_folder_that_does_not_know_it(world: World) -> None:

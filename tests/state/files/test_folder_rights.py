@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import os
+import shlex
 import subprocess
 import sys
 from pathlib import Path
+from tempfile import TemporaryFile
+from typing import Any
 
 import pytest
 
@@ -87,3 +90,34 @@ def test_a_volume_that_is_really_mounted(tmp_path: Path, rights: str) -> None:
         pytest.skip(f"no mount can be made here: {done.stderr}")
     assert done.stdout.splitlines() == ["0o700", "0o700", "as the remedy says"], done.stderr
     assert not any(tmp_path.iterdir())
+
+
+as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into others' folders")
+
+
+@as_root
+def test_root_does_not_write_what_the_jobs_account_could_not_read(tmp_path: Path) -> None:
+    LocalStorage(tmp_path / "job").create("log/1", b"")
+    os.chown(tmp_path / "job", 12345, 12345)
+    with pytest.raises(ConfigError, match="belongs to the account #12345") as caught:
+        LocalStorage(tmp_path / "job")
+    run = caught.value.remedy.rpartition("run: ")[2]
+    subprocess.run(shlex.split(run), check=True)
+    assert LocalStorage(tmp_path / "job").names("log") == ["1"]
+
+
+@as_root
+def test_root_writes_where_the_file_system_gives_all_files_to_one_account(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As an NFS export does with `all_squash`."""
+    LocalStorage(tmp_path / "job")
+    os.chown(tmp_path / "job", 12345, 12345)
+
+    def squashed(**given: Any) -> Any:
+        file = TemporaryFile(**given)  # noqa: SIM115 the caller closes it
+        os.chown(file.fileno(), 12345, 12345)
+        return file
+
+    monkeypatch.setattr("twophase.state.files.folder_rights.TemporaryFile", squashed)
+    LocalStorage(tmp_path / "job").create("log/1", b"")

@@ -218,9 +218,9 @@ class DriverRecovery:
         recommitted = commit_in_order(self.plan.commits, self._commit_one)
         if not context.history.uncommitted():
             context.sink_decisions.commit()
-        if restore is not None:
+        if restore is not None and not context.stopping.is_set():
             loop = commit_loop_of(context, restore)
-            recommitted += sum(map(loop.commit, self.plan.adopts))
+            recommitted += commit_in_order(self.plan.adopts, loop.commit)
         return recommitted
 
     def _commit_one(self, decision: Decision) -> bool:

@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from typing import TypeVar
 
 from twophase.contract.sink import SinkHistory
 from twophase.coordinator.commit.commit_loop import CommitLoop
@@ -13,10 +14,11 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import FencedError
 from twophase.internals.failpoints import failpoint
-from twophase.state.journal.entries import Decision, FenceRecord
+from twophase.state.journal.entries import FenceRecord
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
 
+T = TypeVar("T")
 _TAKE_OVER_TRIES = 20
 
 
@@ -72,15 +74,15 @@ def check_generation(job: str, history: History, generation: int) -> None:
         )
 
 
-def commit_in_order(waiting: Sequence[Decision], commit: Callable[[Decision], bool]) -> int:
+def commit_in_order(waiting: Sequence[T], commit: Callable[[T], bool]) -> int:
     """Step 3b. Return how many of the waiting checkpoints, oldest first, were committed.
 
     Strictly in order: a checkpoint that cannot be committed blocks all later ones, because a sink
     may take its high-water mark as proof of everything before (I4).
     """
     committed = 0
-    for decision in waiting:
-        if not commit(decision):
+    for checkpoint in waiting:
+        if not commit(checkpoint):
             break
         committed += 1
         failpoint("C19")

@@ -16,9 +16,11 @@ from __future__ import annotations
 import errno
 import hashlib
 import re
+import secrets
 import shutil
 from collections.abc import Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,17 @@ _NO_HARD_LINKS = {errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.EMLINK}
 _PART = re.compile(r"\d{7}")
 
 
+@dataclass(frozen=True)
+class _Begun:
+    job: str
+    writer: str
+
+
+@dataclass(frozen=True)
+class _Finished:
+    manifest: str
+
+
 class SavepointWriter:
     """Writes one savepoint. If anything fails, nothing of it is left.
 
@@ -55,6 +68,7 @@ class SavepointWriter:
         self._waiting = bytearray()
         self._length = 0
         self._parts = 0
+        self._begun = b""
         self._is_discarded = self._leaves_a_part = False
         self._part_bytes = PART_BYTES
 
@@ -65,8 +79,9 @@ class SavepointWriter:
             SavepointError: something is there already, or it cannot be written.
         """
         check_empty(self._storage, self._where)
+        self._begun = codec.encode(KINDS[BEGUN], _Begun(job, secrets.token_hex(16)))
         try:
-            self._storage.create(BEGUN, codec.encode(KINDS[BEGUN], {"job": job}))
+            self._storage.create(BEGUN, self._begun)
         except AlreadyExistsError:
             raise _taken(self._where, [BEGUN]) from None
         except (OSError, UnclearOutcomeError) as error:
@@ -121,11 +136,13 @@ class SavepointWriter:
             **fields,
         )
         failpoint("S03")
+        self._check_ours()
         self._storage.create(MANIFEST, codec.encode(KINDS[MANIFEST], manifest))
         failpoint("S04")
         return manifest
 
     def _write_part(self) -> None:
+        self._check_ours()
         part = bytes(self._waiting[: self._part_bytes])
         self._storage.create(part_name(self._parts), part)
         failpoint("S02")
@@ -133,21 +150,44 @@ class SavepointWriter:
         del self._waiting[: self._part_bytes]
 
     def discard(self) -> None:
-        """Delete what this writer has written; an error leaves a folder that is not a savepoint."""
+        """Delete what this writer has written; an error leaves a folder that is not a savepoint.
+
+        Nothing is deleted of what somebody else has made there, having disposed of this one.
+        """
         if self._is_discarded:
-            return  # somebody else may have claimed the folder since
+            return
         self._is_discarded = True
         try:
-            self._storage.delete(MANIFEST)
-            for number in range(self._parts + 1):
-                self._storage.delete(part_name(number))
-            for name in (DATA, BEGUN, ""):
-                self._storage.delete(name)
+            if self._is_ours():
+                self._storage.delete(MANIFEST)
+                for number in range(self._parts + 1):
+                    self._storage.delete(part_name(number))
+                for name in (DATA, BEGUN):
+                    self._storage.delete(name)
         except OSError:
             self._leaves_a_part = True
+        else:
+            _delete_root(self._storage)
+
+    def _check_ours(self) -> None:
+        if not self._is_ours():
+            raise AlreadyExistsError(self._where)
+
+    def _is_ours(self) -> bool:
+        """Return whether the folder is still claimed by this writer."""
+        try:
+            return self._storage.read(BEGUN) == self._begun
+        except FileNotFoundError:
+            return False
 
     def _failed(self, error: Exception, outcome: str = "") -> SavepointError:
         """Delete what was written, and return the error for it."""
+        if isinstance(error, AlreadyExistsError) and not self._is_ours():
+            return SavepointError(
+                f"The savepoint {self._where} was disposed of while it was being made. What "
+                f"somebody else has made there was left unchanged.{outcome and ' '}{outcome}",
+                remedy="name another folder, then try again.",
+            )
         self.discard()
         advice = "make room or name another folder, then try again"
         if isinstance(error, OSError) and error.errno in _NO_HARD_LINKS:
@@ -191,7 +231,20 @@ class Savepoint:
     @property
     def is_committed(self) -> bool:
         """Whether every checkpoint in it is known to be committed."""
-        return not self.manifest.pending or FINISHED in self._storage.names("")
+        return not self.manifest.pending or self._is_finished()
+
+    def _is_finished(self) -> bool:
+        try:
+            data = self._storage.read(FINISHED)
+        except FileNotFoundError:
+            return False
+        where = f"{self.where}/{FINISHED}"
+        if codec.decode(KINDS[FINISHED], data, where, _Finished).manifest != self.identity:
+            raise self._damaged(
+                f"its {FINISHED} is of another one, which it was copied over",
+                "copy it again, into an empty folder, or restore from another one.",
+            )
+        return True
 
     def checkpoint(self) -> CompletedCheckpoint:
         """Return the newest checkpoint in it."""
@@ -214,12 +267,13 @@ class Savepoint:
         """Read every file and compare it with the manifest.
 
         Raises:
-            CorruptRecordError: a file is missing, cut off or changed.
+            CorruptRecordError: a file is missing, cut off, changed, or of another savepoint.
         """
         for file in self.manifest.files:
             for _ in self.content(file):
                 pass
         self.checkpoint()
+        self.pending_paths()
 
     def content(self, file: SavedFile) -> Iterator[bytes]:
         """Yield the content of a file, and compare it with the manifest at the end.
@@ -248,7 +302,7 @@ class Savepoint:
         Raises:
             SavepointError: it could not be recorded.
         """
-        data = codec.encode(KINDS[FINISHED], {"manifest": self.identity})
+        data = codec.encode(KINDS[FINISHED], _Finished(self.identity))
         try:
             storage.create(FINISHED, data)
         except AlreadyExistsError:
@@ -291,10 +345,10 @@ class Savepoint:
                 raise self._damaged(f"{part_name(number)} is missing") from None
         return self._part[1]
 
-    def _damaged(self, what: str) -> CorruptRecordError:
+    def _damaged(self, what: str, remedy: str = COPY_AGAIN) -> CorruptRecordError:
         return CorruptRecordError(
             f"The savepoint {self.where} is damaged: {what}. Nothing was started or written.",
-            remedy=COPY_AGAIN,
+            remedy=remedy,
         )
 
 
@@ -370,5 +424,12 @@ def dispose(storage: Storage, where: str) -> None:
     for name in parts:
         storage.delete(f"{DATA}/{name}")
         failpoint("S10")
-    for name in (DATA, BEGUN, ""):
+    for name in (DATA, BEGUN):
         storage.delete(name)
+    _delete_root(storage)
+
+
+def _delete_root(storage: Storage) -> None:
+    """Delete the folder of what was a savepoint, unless it is a mount, say."""
+    with suppress(OSError):
+        storage.delete("")

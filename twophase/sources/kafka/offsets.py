@@ -41,6 +41,11 @@ WHERE = f"source {FORMAT}"
 KEEP_UIDS = "keep the uids and the order of the sources as they were when the offsets were written."
 """The remedy if offsets belong to another source."""
 
+_OLD_COPY = (
+    "Spark's offset log was changed, or is an old copy: restore Spark's folder as it was after the "
+    "newest checkpoint, or set restore.path to that checkpoint."
+)
+
 
 @dataclass(frozen=True)
 class PartitionOffset:
@@ -308,7 +313,8 @@ def ranges(start: SourceOffset, end: SourceOffset, min_tasks: int = 1) -> list[O
     before, after = start.by_partition(), end.by_partition()
     if not before.keys() <= after.keys() | {entry.key for entry in end.released}:
         raise OffsetMismatchError(
-            f"A batch of source {start.source!r} ends without partitions of its start."
+            f"A batch of source {start.source!r} ends without partitions of its start.",
+            remedy=_OLD_COPY,
         )
     whole = [
         _range(end.source, before[key], entry) for key, entry in after.items() if key in before
@@ -328,7 +334,8 @@ def _range(source: str, before: PartitionOffset, after: PartitionOffset) -> Offs
     if after.offset < before.offset:
         raise OffsetMismatchError(
             f"Source {source!r}: the batch would read {after.key} backwards, "
-            f"from {before.offset} to {after.offset}."
+            f"from {before.offset} to {after.offset}.",
+            remedy=_OLD_COPY,
         )
     return OffsetRange(
         source,

@@ -123,6 +123,8 @@ class LineageStart:
             check_fresh_start(name, self._storage.root, options)
             self._states.check_uids()
             coordinator.begin_lineage(Lineage(new_lineage_id()))
+        else:  # an operator may have confirmed it since the job was compared with its folder
+            self._states.check_starting(name, confirmed_start(log.history))
         may_drop = not self._stateful or options.allow_non_restored_state
         if not may_drop and begins_without_state(log.history):
             raise ConfigError(

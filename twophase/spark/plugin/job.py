@@ -4,7 +4,7 @@ Spark has no driver process for a Python sink. For each micro-batch it calls, on
 and mostly in different Python processes on the driver's machine (docs/decisions/0016):
 
     plan      before any task: n is classified, and gets its attempt (step 1 of a checkpoint); a
-              run's first one takes the job over before that (steps 3 to 5 of a start)
+              run's first one takes the job over before that (steps 2 to 5 of a start)
     write     in the tasks (step 3): `spark.plugin.writer`
     commit    the acknowledged pieces are decided and committed (steps 4 to 9)
     abort     or the run has failed: it is fenced out, and its pieces are aborted

@@ -5,8 +5,10 @@ from __future__ import annotations
 import grp
 import os
 import pwd
+import shlex
 import stat
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from twophase.errors import ConfigError
 from twophase.internals.volumes import advice, is_own_in_volume
@@ -44,6 +46,34 @@ def check_rights(path: Path, option: str) -> None:
                 "checkpoints.",
                 remedy=f"run: chmod g-w {folder}",
             )
+
+
+def check_owner(path: Path, option: str) -> None:
+    """Check that what root writes into an existing folder can be read by the account it belongs to.
+
+    A file system may give all files to one account, whoever writes them: a new one tells.
+
+    Raises:
+        ConfigError: it could not: the job would never start again.
+    """
+    if os.geteuid() != 0 or not path.is_dir():
+        return
+    owner = path.stat().st_uid
+    if owner == 0 or path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+        return  # not a folder that an account has made for itself alone
+    with TemporaryFile(dir=path) as file:
+        if os.fstat(file.fileno()).st_uid == owner:
+            return
+    try:
+        name = pwd.getpwuid(owner).pw_name
+    except KeyError:  # as in a container
+        name = f"#{owner}"
+    raise ConfigError(
+        f"{option} {str(path)!r} belongs to the account {name}, which could not read what root "
+        "writes there.",
+        remedy=f"run the same command as that account: sudo -u {shlex.quote(name)} ...; or, if "
+        f"root runs the job from now on, run: chown -R root {shlex.quote(str(path))}",
+    )
 
 
 def _others(found: os.stat_result) -> list[str]:

@@ -33,7 +33,7 @@ from twophase.contract.sink import (
     RewindsInSteps,
     TellsUnfinished,
 )
-from twophase.errors import FencedError, RestoreRefusedError
+from twophase.errors import FencedError, RestoreRefusedError, TargetChangedError
 from twophase.ids import Attempt, Subtask
 from twophase.testing.contract.base import ContractBase, all_are
 from twophase.testing.contract.kill import run_driver
@@ -485,6 +485,15 @@ class RewindContract(ContractBase):
         assert self.ids_visible() == [0, 1]
         assert newer.history().committed == {LINEAGE: 4}
         newer.close()
+
+    def test_a_driver_that_does_not_find_its_fence_rewinds_nothing(self, sink: OpenSink) -> None:
+        """The target was restored from a backup: no other driver goes on."""
+        self.written(sink, [(3, [0]), (4, [1])])
+        assert isinstance(sink, CanRewind)
+        with pytest.raises(TargetChangedError):
+            sink.rewind({LINEAGE: 3}, RESTORING)
+        assert self.ids_visible() == [0, 1]
+        assert self.opened().history().committed == {LINEAGE: 4}
 
     def test_a_rewind_leaves_the_fence(self, sink: OpenSink) -> None:
         self.written(sink, [(3, [0]), (4, [1])])

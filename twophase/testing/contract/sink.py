@@ -40,6 +40,7 @@ from twophase.contract.sink import (
 from twophase.errors import (
     ConfigError,
     FencedError,
+    FenceLostError,
     PreflightError,
     RejectedRowsError,
     RestoreRefusedError,
@@ -619,18 +620,22 @@ class FenceContract(ContractBase):
 
     def test_without_a_fence_nobody_can_begin(self) -> None:
         never_fenced = self.opened()
-        with pytest.raises(CLOSED):
+        with pytest.raises(FenceLostError):
             self.prepare(never_fenced, range(3))
         assert never_fenced.in_doubt() == []
         assert self.ids_visible() == []
 
-    @pytest.mark.parametrize("generation", [1, 3], ids=["lower", "higher"])
+    @pytest.mark.parametrize(
+        ("generation", "error"), [(1, FencedError), (3, FenceLostError)], ids=["lower", "higher"]
+    )
     def test_another_generation_than_the_fences_cannot_begin(
-        self, sink: OpenSink, generation: int
+        self, sink: OpenSink, generation: int, error: type[Exception]
     ) -> None:
-        """A higher attempt that the target has not seen: its fence was lost, or it was restored."""
+        """A higher attempt that the target has not seen: its fence was lost, or it was restored.
+        That is no other driver's doing, and must not end the job as if one went on.
+        """
         sink.fence(Attempt(2, 1))
-        with pytest.raises(CLOSED):
+        with pytest.raises(error):
             self.prepare(sink, range(3), transaction_id(0, Attempt(generation, 9)))
         assert sink.in_doubt() == []
         assert self.ids_visible() == []
