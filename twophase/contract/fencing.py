@@ -10,6 +10,7 @@ from twophase.errors import FencedError, FenceLostError, TargetChangedError
 from twophase.ids import Attempt
 
 _REMEDY = "let the newer driver go on; find out why two were started."
+_CHANGED = "the target was restored from a backup, or made again"
 
 
 def driver_is_fenced(
@@ -68,9 +69,6 @@ def attempt_is_closed(
         f"{what}, and its driver had raised it: {_CHANGED}.",
         remedy="the next start looks at the target again, and names what is missing.",
     )
-
-
-_CHANGED = "the target was restored from a backup, or made again"
 
 
 def _found(fence: Attempt | None) -> str:

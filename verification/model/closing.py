@@ -33,7 +33,7 @@ def begins_closing(state: State, driver: Driver) -> Transition[State]:
 
 
 def close(world: World, state: State, driver: Driver) -> Iterator[Transition[State]]:
-    """Step 4, and what follows a declined attempt."""
+    """Step 3c of a start, and what follows a declined attempt."""
     server, sink = world.servers[driver.sink], state.sinks[driver.sink]
     if driver.step in (steps.SCAN, steps.FINAL_SCAN):
         yield _scan(world, state, driver, sink)
