@@ -17,6 +17,7 @@ from _pytest.mark.structures import ParameterSet
 from verification.simulation.options import POINTS, Options
 from verification.simulation.runner import Summary, run_all
 from verification.simulation.supervisor import run
+from verification.simulation.worlds import WORLDS
 
 SEEDS = range(300)
 MORE_SEEDS = range(300, 2000)
@@ -102,7 +103,10 @@ def test_a_seed_does_the_same_each_time() -> None:
         assert one.digest == other.digest
 
 
-def test_a_seed_does_the_same_whatever_the_hash_seed_and_the_number_of_processes() -> None:
+@pytest.mark.parametrize("world", ["", *WORLDS])
+def test_a_seed_does_the_same_whatever_the_hash_seed_and_the_number_of_processes(
+    world: str,
+) -> None:
     def digest(hash_seed: str, processes: str) -> str:
         command = [
             sys.executable,
@@ -113,6 +117,7 @@ def test_a_seed_does_the_same_whatever_the_hash_seed_and_the_number_of_processes
             "--digest",
             "--processes",
             processes,
+            *(["--world", world] if world else []),
         ]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         return subprocess.run(

@@ -193,6 +193,7 @@ class World:
             "twophase.state.files.storage.Path": self.path,
             "twophase.state.files.storage.secrets": secrets,
             "twophase.state.journal.log.secrets": secrets,
+            "twophase.operations.savepoint.format.secrets": secrets,
             "twophase.state.checkpoints.store._FOLD_AT": self.options.fold_at,
             (
                 "twophase.coordinator.commit.checkpoint_completion.SUBSUME_SINKS_EVERY"

@@ -192,7 +192,7 @@ class CompletedCheckpointStore:
         """
         history = self._log.history
         known = {decision.folder.split("/")[1] for decision in history.decisions}
-        for name in {*self._storage.names(FOLDER), *self._storage.names(STATE_FOLDER)}:
+        for name in sorted({*self._storage.names(FOLDER), *self._storage.names(STATE_FOLDER)}):
             body = _BODY_FOLDER.fullmatch(name)
             if body and int(body["generation"]) < history.generation and name not in known:
                 self._delete(f"{FOLDER}/{name}")
