@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 
 from twophase.contract.committable import Committable
-from twophase.contract.fencing import driver_is_fenced
+from twophase.contract.fencing import attempt_is_closed, driver_is_fenced
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost
 from twophase.contract.sink import (
     ArrowSink,
@@ -36,7 +36,7 @@ from twophase.contract.sink import (
     predecessor_missing,
 )
 from twophase.contract.writer import SinkWriter
-from twophase.errors import FencedError, TargetChangedError
+from twophase.errors import TargetChangedError
 from twophase.ids import Attempt, Subtask, TransactionId
 from twophase.internals.failpoints import failpoint
 from twophase.internals.json_values import from_json, to_json
@@ -258,7 +258,7 @@ class OpenFolderSink(OpenArrowSink):
         """See `CanRewind`: the files first, since the mark must not go before them."""
         with self._folder.lock():
             fence = self._folder.fence(self._job, self._sink)
-            if fence > attempt:
+            if attempt.is_closed_by(fence):
                 raise driver_is_fenced(self._job, self._sink, fence, attempt)
             _replace(self._folder.rewind_path(self._job, self._sink), dict(keep))
             for piece in self._folder.pieces("visible", self._job, self._sink):
@@ -316,7 +316,10 @@ class FolderWriter(SinkWriter):
         with self._folder.lock():
             fence = self._folder.fence(transaction.job, transaction.sink)
             if transaction.attempt.is_closed_by(fence):
-                raise FencedError(f"{transaction} is closed: the sink is at {fence}.")
+                where = f"the folder {self._folder.root}"
+                raise attempt_is_closed(
+                    transaction.job, transaction.sink, transaction.attempt, where, fence
+                )
             path = self._folder.root / "prepared" / _name(transaction, self._subtask)
             _replace(path, {"committable": to_json(committable), "rows": self._rows})
         failpoint("C05")

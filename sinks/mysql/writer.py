@@ -202,11 +202,10 @@ class MySqlWriter(SinkWriter):
         SessionLocks(shared.owner).take(session, xid, first=self._subtask.index)
         session.run(f"XA START {xid.sql}")
         self._xid = xid
-        fence = shared.metadata.read_fence(session, transaction.job, transaction.sink, shared=True)
-        if transaction.attempt.is_closed_by(fence):
-            raise attempt_is_closed(
-                transaction.job, transaction.sink, transaction.attempt, shared.plan.table.sql, fence
-            )
+        job, sink, attempt = transaction.job, transaction.sink, transaction.attempt
+        fence = shared.metadata.read_fence(session, job, sink, shared=True)
+        if attempt.is_closed_by(fence):
+            raise attempt_is_closed(job, sink, attempt, shared.target, fence)
         self._check_table(session)
 
     def _check_table(self, session: Session) -> None:

@@ -17,6 +17,7 @@ from harness.savepoint_world import World, killed, older, restoring
 from tests.beginnings.test_stop_with_savepoint import Down
 from twophase.contract.committable import Committable
 from twophase.contract.sink import CommitRequest, OpenArrowSink, OpenSink
+from twophase.coordinator.commit import checkpoint_completion
 from twophase.errors import (
     ConfigError,
     LostCommittableError,
@@ -96,6 +97,36 @@ def test_over_an_older_copy_that_went_on_a_savepoint_is_finished_and_that_is_not
     world.is_exact("job", 4)
     world.finish(path)
     assert open_savepoint(str(path)).is_committed
+
+
+class CopiedAlive(BeginningWorld):
+    """The job's folder is copied under the driver, after its first micro-batch."""
+
+    def finished(self, number: int) -> None:
+        if number == 0 and not (self.root / "older").exists():
+            self.copy("job", "older")
+
+
+def test_where_such_a_copy_went_on_another_job_begins_with_it_and_that_is_not_noticed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The copy knows the newest driver, and no target has more than it: it goes on without an
+    adoption. Until the proofs of its own checkpoint are folded, the savepoint's pieces are named.
+    """
+    world = CopiedAlive(tmp_path)
+    assert killed("C11@2", lambda: world.drive(2))
+    (world.spark() / "commits" / "1").write_text('v1\n{"nextBatchWatermarkMs":0}')
+    path = world.make()
+    assert not open_savepoint(str(path)).is_committed
+    world.copy("older", "job")
+    world.drive(2)
+    world.is_exact("job", 2)
+    with pytest.raises(LostCommittableError, match="checkpoint 1 is decided"):
+        forked(world, path)
+    monkeypatch.setattr(checkpoint_completion, "SUBSUME_SINKS_EVERY", 1)
+    world.drive(3)
+    forked(world, path)
+    assert world.ids() == [sorted([*range(40), *range(20, 30)])] * 2, "both wrote what came after"
 
 
 def test_a_savepoint_that_a_sink_cannot_commit_yet_is_finished_when_it_can_be_reached(

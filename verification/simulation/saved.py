@@ -144,7 +144,11 @@ class SavedOnes:
         self.ancestors[lineage["id"]] = lineage["ancestors"]
         if root in self.forks:
             over = {*self.given_up.get(root, ()), *filter(facts.is_forgotten, facts.lost)}
-            waiting = [one for one in self._waiting(facts, where) if one not in over]
+            waiting = [
+                one
+                for one in self._waiting(facts, where)
+                if one not in over and not self._is_another_now(facts, one)
+            ]
             facts.holds(
                 not waiting, f"H30: a fork of {where} begins, and {waiting} are not committed"
             )
@@ -272,10 +276,16 @@ class SavedOnes:
 
     def _is_another_now(self, facts: Facts, xid: str) -> bool:
         """Whether an older copy of a folder, which does not know the checkpoint of a piece, went on
-        and has decided another one under its number: a known limit (docs/loss.md).
+        and has committed another one under its number: a known limit (docs/loss.md).
+
+        What had been decided was in no target, so nothing told it from an attempt that had died
+        before its decision, and it was rolled back. Its records were read again. Once the proofs of
+        that are folded, the mark of the lineage is all that is left, and covers both.
         """
         other = Decision.of_piece(facts.decided.values(), xid)
-        return other is not None and other.root in self.older and xid not in other.xids
+        if other is None or other.root not in self.older:
+            return False
+        return other.committed and xid not in other.xids
 
     def held(self, facts: Facts, where: str) -> list[str]:
         """The pieces of all that a savepoint has as pending."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from dataclasses import replace
 from types import SimpleNamespace
 from typing import Any
@@ -153,3 +154,32 @@ def test_a_checkpoint_that_was_given_up_whole_goes_if_its_records_are_read_again
     begun = {"id": "new", "restored_from": "/data/saved1", "restore_id": "", "ancestors": {}}
     oracle.saved.begins(oracle, NEW, begun)
     assert ((OLD, LINEAGE, 1) in oracle.decided) is stays
+
+
+@pytest.mark.parametrize(
+    ("older", "committed", "may_begin"),
+    [(True, True, True), (True, False, False), (False, True, False)],
+    ids=["an older copy has", "an older copy is about to", "no older copy"],
+)
+def test_a_fork_may_begin_when_another_checkpoint_was_committed_under_the_number(
+    oracle: Oracle, older: bool, committed: bool, may_begin: bool
+) -> None:
+    saved = oracle.decided[OLD, LINEAGE, 0]
+    oracle.lost.clear()
+    oracle.superseded.append(saved)
+    another = tuple(one.replace("'1.1-", "'2.1-") for one in saved.xids)
+    oracle.decided[OLD, LINEAGE, 0] = replace(
+        saved,
+        body=saved.body.replace("-1.1/", "-2.1/"),
+        attempt=(2, 1),
+        xids=another,
+        committed=committed,
+        sinks=dict.fromkeys(another, "sink0"),
+    )
+    oracle.saved.older |= {OLD} if older else set()
+    pending = frozenset({f"{LINEAGE}-0-1.1"})
+    oracle.saved.by_path["/data/saved1"] = Saved(OLD, LINEAGE, 0, {LINEAGE: 0}, pending, 0)
+    oracle.saved.forks.add("/data/fork1")
+    begun = {"id": "new", "restored_from": "/data/saved1", "restore_id": "", "ancestors": {}}
+    with nullcontext() if may_begin else pytest.raises(pytest.fail.Exception, match="H30"):
+        oracle.saved.begins(oracle, "/data/fork1", begun)
