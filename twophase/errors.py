@@ -247,8 +247,8 @@ class CheckpointExpiredError(DeclinedError):
 
 class FenceLostError(DeclinedError):
     """The target does not have the fence that this driver has raised in it: it was restored from a
-    backup, or made again. Nobody has taken the job over; the next start says whether rows are
-    missing.
+    backup or created again, or has forgotten it. Nobody has taken the job over. It is not tried
+    again in place; the next start says whether rows are missing.
     """
 
     data_lost = ""

@@ -12,7 +12,7 @@ import pytest
 from harness.memory_driver import Driver, visible
 from twophase.coordinator.commit.failure_manager import SAME_FAILURES, FailureManager
 from twophase.coordinator.commit.pending import PendingCheckpoint
-from twophase.errors import DeclinedError, RepeatedFailureError, fingerprint_of
+from twophase.errors import DeclinedError, FenceLostError, RepeatedFailureError, fingerprint_of
 from twophase.failure_reason import CheckpointFailureReason as Reason
 from twophase.testing.memory import MemoryTarget
 
@@ -38,6 +38,21 @@ def ends_after(driver: Driver, *fingerprints: str) -> int | None:
 
 def test_the_same_failure_so_many_times_in_a_row_ends_the_job(driver: Driver) -> None:
     assert ends_after(driver, *["1467"] * MANY) == SAME_FAILURES
+
+
+def test_a_fence_that_is_lost_each_time_ends_the_job(
+    driver: Driver, targets: dict[str, MemoryTarget]
+) -> None:
+    def failing_again(pending: PendingCheckpoint) -> None:
+        targets["facts"].fences.clear()
+        driver.write(pending)
+
+    for _ in range(SAME_FAILURES - 1):
+        with pytest.raises(FenceLostError):
+            driver.run(0, failing_again)
+        driver.recover()
+    with pytest.raises(RepeatedFailureError, match="has no fence"):
+        driver.run(0, failing_again)
 
 
 def test_a_job_that_ended_by_a_failure_goes_on_when_its_cause_is_removed(

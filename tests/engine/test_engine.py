@@ -299,7 +299,7 @@ def test_a_job_has_not_ended_for_others_before_the_block_after_its_stop_has(worl
 def test_a_sink_that_cannot_be_closed_ends_nothing(
     world: World, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """All is decided and committed; the savepoint that the job is stopped for is made yet."""
+    """All is decided and committed; the savepoint that the job is stopped for is still to come."""
     closing = mock.Mock(side_effect=ConnectionError("broken pipe"))
     monkeypatch.setattr("tests.engine.conftest._OpenWatched.close", closing)
     engine = world.engine(forever=True)
@@ -310,7 +310,7 @@ def test_a_sink_that_cannot_be_closed_ends_nothing(
     assert closing.called
     assert engine.await_termination(0)
     assert engine.error is None
-    assert "could not be closed: broken pipe" in caplog.text
+    assert "sink facts could not be closed: broken pipe" in caplog.text
 
 
 def test_a_stop_after_the_batch_raises_what_ended_the_job_instead(world: World) -> None:

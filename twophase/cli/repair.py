@@ -61,7 +61,7 @@ from twophase.state.journal.entries import Note
 from twophase.state.journal.log import JobLog, job_of
 from twophase.wording import worded
 
-_RESTORES_AGAIN = " Take restore.path out of the job file."
+_TAKE_OUT_RESTORE_PATH = " Take restore.path out of the job file."
 
 
 @click.group()
@@ -221,7 +221,7 @@ def adopt_from_target(
         if query is not None and lineage is not None:
             write_folder(query, lineage, note.at_ms)
     what = "and a new lineage has begun" if lineage else "and goes on in its own lineage"
-    then = _RESTORES_AGAIN if context.options.restore_path else ""
+    then = _TAKE_OUT_RESTORE_PATH if context.options.restore_path else ""
     _done(f"The log has adopted it, {what}.{then}", query)
 
 
@@ -266,7 +266,7 @@ def abandon_rewind(
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)
         repairing.abandon(plan, note)
-    _done(f"The rewind is given up.{_RESTORES_AGAIN}")
+    _done(f"The rewind is given up.{_TAKE_OUT_RESTORE_PATH}")
 
 
 @repair.command("complete-partitions")

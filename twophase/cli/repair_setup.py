@@ -33,6 +33,7 @@ from twophase.spark.batch.reread import PlanReread
 from twophase.spark.batch.spark_jobs import thread_like_this
 from twophase.spark.folder.query_folder import check_root
 from twophase.spark.plugin.adopted_query import query_folder
+from twophase.state.files.folder_rights import check_owner
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.log import job_of
 
@@ -104,6 +105,7 @@ def _load(
     options = JobOptions.parse(job.options, f"{path.name}: options")
     storage = LocalStorage(options.checkpoint_location)
     check_root(storage.root, repairs=True)
+    check_owner(storage.root)
     if (other := job_of(storage)) not in (None, job.name):
         raise ConfigError(
             f"{storage.root} is the folder of job {other!r}, not of {job.name!r}.",

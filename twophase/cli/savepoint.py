@@ -44,6 +44,7 @@ from twophase.options.job_options import JobOptions
 from twophase.options.parsing import parse_duration_s
 from twophase.spark.startup.quick_start import is_switched_off
 from twophase.spark_versions import REPARTITIONED_STATE
+from twophase.state.files.folder_rights import check_owner
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
 
 
@@ -103,6 +104,7 @@ def create(
     job = load_job_file(job_file, {"checkpointLocation": checkpoint_location})
     options = JobOptions.parse(job.options, job_file.name)
     root = ReadOnlyStorage(options.checkpoint_location).root
+    check_owner(root)  # the job could not read the savepoint
     clock = SystemClock()
     maker = SavepointMaker(job.name, root, clock)
     path = savepoint_path(job.name, path, options)

@@ -10,7 +10,7 @@ from twophase.errors import FencedError, FenceLostError, TargetChangedError
 from twophase.ids import Attempt
 
 _REMEDY = "let the newer driver go on; find out why two were started."
-_CHANGED = "the target was restored from a backup, or made again"
+_LOST = "the target was restored from a backup or created again, or has forgotten it"
 
 
 def driver_is_fenced(
@@ -30,9 +30,9 @@ def driver_is_fenced(
             remedy=_REMEDY,
         )
     return TargetChangedError(
-        f"Sink {sink!r} of job {job!r} {_found(fence)}, and this driver had raised it to "
-        f"{attempt}: {_CHANGED}.",
-        remedy="start the job again: it looks at the target again, and names what is missing.",
+        f"Sink {sink!r} of job {job!r} has {_found(fence)}, but not the one that this driver has "
+        f"raised, {attempt}: {_LOST}.",
+        remedy="start the job again: it says whether anything is missing.",
     )
 
 
@@ -62,14 +62,15 @@ def attempt_is_closed(
     Returns:
         `FenceLostError` if no later attempt has closed it: the job tries again.
     """
-    what = f"Attempt {attempt} of sink {sink!r} of job {job!r} is closed: {where} {_found(fence)}"
+    of = f"Attempt {attempt} of sink {sink!r} of job {job!r}"
     if fence is not None and fence > attempt:
-        return FencedError(f"{what}.", remedy=_REMEDY)
+        return FencedError(f"{of} is closed: {where} is at {fence}.", remedy=_REMEDY)
     return FenceLostError(
-        f"{what}, and its driver had raised it: {_CHANGED}.",
-        remedy="the next start looks at the target again, and names what is missing.",
+        f"{of} cannot pre-commit: {where} has {_found(fence)}, but not its driver's: {_LOST}.",
+        remedy="start the job, unless it restarts by itself: it says whether anything is missing.",
+        fingerprint="fence lost",
     )
 
 
 def _found(fence: Attempt | None) -> str:
-    return "has no fence" if fence is None else f"is at {fence}"
+    return f"the fence {fence}" if fence is not None and fence.generation else "no fence"

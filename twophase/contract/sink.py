@@ -7,7 +7,9 @@ calls it in this order. The steps are those of docs/architecture.md.
 A start:
 
     2. open                          fails before any write
-    3. history, other_names, check_rewind           the target's proofs and fence of this job
+    3. history, other_names          the target's proofs and fence of this job, and its proofs
+                                     under other names
+       check_rewind                  before 3a and behind the fences, if a restore asks for a rewind
     3b. commit                       every decided checkpoint not yet known as committed
     3c. in_doubt, abort, fence, in_doubt, abort     nothing of an older attempt survives
     3d. rewind                       if a restore asks for it
@@ -321,6 +323,7 @@ class CanRewind(Protocol):
 
         Raises:
             FencedError: a newer driver has taken over.
+            TargetChangedError: the target does not have this driver's fence (`driver_is_fenced`).
             RestoreRefusedError: as `check_rewind`; nothing was removed.
             Exception: rows may be left; the next start calls again.
         """
@@ -346,6 +349,7 @@ class RewindsInSteps(Protocol):
 
         Raises:
             FencedError: a newer driver has taken over.
+            TargetChangedError: the target does not have this driver's fence (`driver_is_fenced`).
             Exception: the repair is called again.
         """
 

@@ -53,7 +53,8 @@ class SinkWriter(ABC):
         rule.
 
         Raises:
-            FencedError: the fence is missing, has another generation, or is above this attempt.
+            FencedError: the fence is above this attempt.
+            FenceLostError: it is missing, or of an older driver (`attempt_is_closed` makes both).
         """
 
     @abstractmethod

@@ -35,6 +35,7 @@ from twophase.coordinator.recovery.recovery_steps import commit_in_order
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
+    FenceLostError,
     LostCommittableError,
     OffsetMismatchError,
 )
@@ -404,7 +405,8 @@ class CheckpointCoordinator:
                     self.job, number, limit + 1, error.reason.name, str(error)
                 )
             )
-        return error.restartable and tolerated
+        # a target that has lost its fence is looked at by a start before anything is decided
+        return error.restartable and tolerated and not isinstance(error, FenceLostError)
 
     def _mismatch(self, checkpoint: int, reason: str) -> OffsetMismatchError:
         return OffsetMismatchError(

@@ -29,6 +29,7 @@ from twophase.errors import ConfigError, StopJobError, TwoPhaseError
 from twophase.events import JobRestarting, JobStopped, Observers
 from twophase.internals.redaction import cause_of
 from twophase.options.job_options import JobOptions
+from twophase.state.files.folder_rights import check_owner
 from twophase.state.files.storage import LocalStorage
 
 _log = logging.getLogger("twophase")
@@ -72,6 +73,7 @@ class Engine:
         self.options = options
         self.observers = observers
         self.storage = LocalStorage(options.checkpoint_location)
+        check_owner(self.storage.root)
         self.clock = host.clock
         self.error: BaseException | None = None
         self._host = host
@@ -261,11 +263,12 @@ class Engine:
         return None
 
     def _close(self) -> None:
-        for close in (*(sink.close for sink in self._sinks.values()), self._host.close):
+        closing = {f"sink {name}": sink.close for name, sink in self._sinks.items()}
+        for what, close in {**closing, "the host": self._host.close}.items():
             try:
                 close()
-            except Exception as error:  # noqa: BLE001 all is decided; its savepoint is made yet
-                _log.warning("job %s: a connection could not be closed: %s", self.job, error)
+            except Exception as error:  # noqa: BLE001 all is decided; the savepoint is still to come
+                _log.warning("job %s: %s could not be closed: %s", self.job, what, error)
         with _claims_lock:
             _claimed.pop(str(self.storage.root.resolve()), None)
 

@@ -118,7 +118,9 @@ def test_a_target_that_is_restored_in_the_middle_is_looked_at_again_by_the_next_
     def restored() -> None:
         targets["lake"].fences = dict(before)
 
-    with pytest.raises(TargetChangedError, match="this driver had raised it to") as caught:
+    with pytest.raises(
+        TargetChangedError, match="but not the one that this driver has raised"
+    ) as caught:
         rewind(another(options=KEPT), replace(to(folder, 1), goes_back=restored))
     assert caught.value.remedy.startswith("start the job again")
     rewind(another(options=KEPT), to(folder, 1))

@@ -699,6 +699,13 @@ def test_a_finished_one_that_another_is_copied_over_is_damaged(world: World) -> 
         open_savepoint(str(path)).verify()
     assert "copy it again, into an empty folder" in caught.value.remedy
     refused(world, CorruptRecordError, "its _finished is of another one", path)
+    listed = {Path(at).name: one for at, one in list_savepoints(str(world.root))}
+    assert isinstance(listed["saved"], CorruptRecordError)
+    assert not isinstance(listed["newer"], TwoPhaseError)
+    (path / "_finished").write_bytes(b"\0")
+    with pytest.raises(CorruptRecordError, match="its _finished cannot be read") as caught:
+        open_savepoint(str(path)).verify()
+    assert caught.value.remedy.startswith("copy the savepoint again")
     shutil.rmtree(path)
     shutil.copytree(world.root / "newer", path)
     world.drive(5, "again", **restoring(path))

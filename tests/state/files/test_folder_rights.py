@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import shlex
 import subprocess
@@ -9,12 +10,19 @@ import sys
 from pathlib import Path
 from tempfile import TemporaryFile
 from typing import Any
+from unittest import mock
 
 import pytest
+from click.testing import CliRunner
 
 from harness.volumes import volume
+from twophase.cli.main import main
+from twophase.engine.engine import Engine
 from twophase.errors import ConfigError
+from twophase.events import Observers
 from twophase.internals import volumes
+from twophase.options.job_options import JobOptions
+from twophase.state.files.folder_rights import check_owner
 from twophase.state.files.storage import LocalStorage
 
 __all__ = ["volume"]
@@ -95,24 +103,42 @@ def test_a_volume_that_is_really_mounted(tmp_path: Path, rights: str) -> None:
 as_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root writes into others' folders")
 
 
+@pytest.fixture
+def job(tmp_path: Path) -> Path:
+    """The folder of a job that an account runs; it was made beforehand, for others to look into."""
+    folder = tmp_path / "job"
+    folder.mkdir(mode=0o755)
+    LocalStorage(folder).create("log/1", b"")
+    for path in (folder, folder / "log", folder / "log" / "1"):
+        os.chown(path, 12345, 12345)
+    return folder
+
+
 @as_root
-def test_root_does_not_write_what_the_jobs_account_could_not_read(tmp_path: Path) -> None:
-    LocalStorage(tmp_path / "job").create("log/1", b"")
-    os.chown(tmp_path / "job", 12345, 12345)
-    with pytest.raises(ConfigError, match="belongs to the account #12345") as caught:
-        LocalStorage(tmp_path / "job")
+def test_root_does_not_write_what_the_jobs_account_could_not_read(job: Path) -> None:
+    with pytest.raises(ConfigError, match="the job runs as the account #12345") as caught:
+        check_owner(job)
+    LocalStorage(job).read("log/1")
     run = caught.value.remedy.rpartition("run: ")[2]
     subprocess.run(shlex.split(run), check=True)
-    assert LocalStorage(tmp_path / "job").names("log") == ["1"]
+    check_owner(job)
+
+
+@as_root
+def test_root_runs_a_job_in_a_folder_of_another_account(tmp_path: Path) -> None:
+    """A container's volume, say."""
+    (tmp_path / "job").mkdir(mode=0o755)
+    os.chown(tmp_path / "job", 12345, 12345)
+    check_owner(tmp_path / "job")
+    LocalStorage(tmp_path / "job").create("log/1", b"")
+    check_owner(tmp_path / "job")
 
 
 @as_root
 def test_root_writes_where_the_file_system_gives_all_files_to_one_account(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    job: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As an NFS export does with `all_squash`."""
-    LocalStorage(tmp_path / "job")
-    os.chown(tmp_path / "job", 12345, 12345)
 
     def squashed(**given: Any) -> Any:
         file = TemporaryFile(**given)  # noqa: SIM115 the caller closes it
@@ -120,4 +146,36 @@ def test_root_writes_where_the_file_system_gives_all_files_to_one_account(
         return file
 
     monkeypatch.setattr("twophase.state.files.folder_rights.TemporaryFile", squashed)
-    LocalStorage(tmp_path / "job").create("log/1", b"")
+    check_owner(job)
+
+
+@as_root
+def test_where_root_cannot_write_there_is_nothing_to_refuse(
+    job: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read_only = mock.Mock(side_effect=OSError(errno.EROFS, "Read-only file system"))
+    monkeypatch.setattr("twophase.state.files.folder_rights.TemporaryFile", read_only)
+    check_owner(job)
+
+
+@as_root
+def test_every_command_that_writes_for_the_job_asks(job: Path) -> None:
+    options = JobOptions.parse({"checkpointLocation": str(job)}, "job")
+    with pytest.raises(ConfigError, match="the job runs as the account"):
+        Engine(mock.Mock(), "orders", {}, options, Observers())
+    file = job.parent / "orders.yaml"
+    file.write_text(
+        f"""
+name: orders
+source: {{format: twophase-kafka, schema: id long, options: {{}}}}
+sinks: {{lake: {{type: file, options: {{path: {job.parent}/lake, format: json}}}}}}
+options: {{checkpointLocation: {job}}}
+"""
+    )
+    for command in (
+        ["repair", "adopt-from-target", str(file)],
+        ["savepoint", "create", str(file), str(job.parent / "saved")],
+    ):
+        result = CliRunner().invoke(main, command)
+        assert result.exit_code == ConfigError.exit_code, result.output
+        assert "the job runs as the account #12345" in " ".join(result.output.split())

@@ -20,7 +20,7 @@ from twophase.contract.source import SourceLeg, UnknownSource
 from twophase.contract.source_entry_points import installed_sources, source_of
 from twophase.errors import ConfigError
 from twophase.spark.folder.query_folder import check_root
-from twophase.state.files.folder_rights import check_owner, check_rights
+from twophase.state.files.folder_rights import check_rights
 from twophase.state.files.storage import local_path
 
 _LOCATION = "checkpointLocation"
@@ -124,7 +124,6 @@ def _job_folder(text: str, *, on_driver: bool) -> Path:
     if on_driver:
         _check_writable(_LOCATION, path)
         check_rights(path, _LOCATION)
-        check_owner(path, _LOCATION)
     check_root(path)
     return path.resolve()
 

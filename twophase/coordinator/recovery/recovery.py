@@ -6,6 +6,8 @@
     3c. close     in each sink: abort orphans, raise its fence, abort again; sinks without
                   orphans in parallel
     3d. rewind    if a restore asks for it, as planned behind the fences: `_rewind`
+    3e. subsume   bodies that nothing needs any more, and proofs that a dead driver did not get
+                  to fold
 
 What is done is planned by what the log and the sinks say (`coordinator.recovery.plan`, I6): before
 3a, when nothing is written yet, before anything is aborted, and behind the fences.

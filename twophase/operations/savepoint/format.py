@@ -162,12 +162,15 @@ class SavepointWriter:
                 self._storage.delete(MANIFEST)
                 for number in range(self._parts + 1):
                     self._storage.delete(part_name(number))
-                for name in (DATA, BEGUN):
-                    self._storage.delete(name)
+                self._storage.delete(DATA)
+                if self._storage.names("") == [BEGUN]:
+                    self._storage.delete(BEGUN)
+                else:  # as where Spark's files of a rescale cannot be deleted
+                    self._leaves_a_part = True
+            if not self._storage.names(""):
+                _delete_root(self._storage)
         except OSError:
             self._leaves_a_part = True
-        else:
-            _delete_root(self._storage)
 
     def _check_ours(self) -> None:
         if not self._is_ours():
@@ -238,8 +241,11 @@ class Savepoint:
             data = self._storage.read(FINISHED)
         except FileNotFoundError:
             return False
-        where = f"{self.where}/{FINISHED}"
-        if codec.decode(KINDS[FINISHED], data, where, _Finished).manifest != self.identity:
+        try:
+            finished = codec.decode(KINDS[FINISHED], data, FINISHED, _Finished)
+        except CorruptRecordError as error:
+            raise self._damaged(f"its {FINISHED} cannot be read") from error
+        if finished.manifest != self.identity:
             raise self._damaged(
                 f"its {FINISHED} is of another one, which it was copied over",
                 "copy it again, into an empty folder, or restore from another one.",
@@ -430,6 +436,6 @@ def dispose(storage: Storage, where: str) -> None:
 
 
 def _delete_root(storage: Storage) -> None:
-    """Delete the folder of what was a savepoint, unless it is a mount, say."""
+    """Delete the folder of what was a savepoint. A mount point stays, empty."""
     with suppress(OSError):
         storage.delete("")

@@ -305,7 +305,9 @@ def list_savepoints(path: str) -> Iterator[tuple[str, Savepoint | TwoPhaseError]
         found = root / name
         if any((found / mark).exists() for mark in (MANIFEST, BEGUN)):
             try:
-                yield str(found), open_savepoint(str(found))
+                savepoint = open_savepoint(str(found))
+                savepoint.pending_paths()  # so that it is known whether it is finished
+                yield str(found), savepoint
             except TwoPhaseError as error:
                 yield str(found), error
 

@@ -40,6 +40,7 @@ from twophase.spark.plugin.description import PluginDescription
 from twophase.spark.plugin.host import PluginHost, open_sink
 from twophase.state.checkpoints import replay_guard
 from twophase.state.files.event_file import EventFile
+from twophase.state.files.folder_rights import check_owner
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Decision, Lineage
 
@@ -115,6 +116,7 @@ class PluginJob:
         self._sink = open_sink(description, host.sink_context(description.sink))
         self._notes = RunNotes(path, description.fingerprint)
         storage = LocalStorage(description.options.checkpoint_location)
+        check_owner(storage.root)
         context = JobContext(
             description.job,
             storage,

@@ -48,29 +48,34 @@ def check_rights(path: Path, option: str) -> None:
             )
 
 
-def check_owner(path: Path, option: str) -> None:
-    """Check that what root writes into an existing folder can be read by the account it belongs to.
+def check_owner(path: Path, option: str = "checkpointLocation") -> None:
+    """Check that what root writes into a job's folder can be read by the account that runs the job.
 
-    A file system may give all files to one account, whoever writes them: a new one tells.
+    It is the one that the log belongs to; whoever may write to the folder itself says nothing. A
+    file system may give all files to one account, whoever writes them: a new file tells.
 
     Raises:
         ConfigError: it could not: the job would never start again.
     """
-    if os.geteuid() != 0 or not path.is_dir():
+    log = path / "log"
+    if os.geteuid() != 0 or not log.is_dir():
         return
-    owner = path.stat().st_uid
-    if owner == 0 or path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-        return  # not a folder that an account has made for itself alone
-    with TemporaryFile(dir=path) as file:
-        if os.fstat(file.fileno()).st_uid == owner:
-            return
+    owner = log.stat().st_uid
+    if owner == 0:
+        return
+    try:
+        with TemporaryFile(dir=path) as file:
+            if os.fstat(file.fileno()).st_uid == owner:
+                return
+    except OSError:
+        return  # it is not written to; whoever tries is told why
     try:
         name = pwd.getpwuid(owner).pw_name
     except KeyError:  # as in a container
         name = f"#{owner}"
     raise ConfigError(
-        f"{option} {str(path)!r} belongs to the account {name}, which could not read what root "
-        "writes there.",
+        f"{option} {str(path)!r}: the job runs as the account {name}, which could not read what "
+        "root writes there.",
         remedy=f"run the same command as that account: sudo -u {shlex.quote(name)} ...; or, if "
         f"root runs the job from now on, run: chown -R root {shlex.quote(str(path))}",
     )

@@ -29,7 +29,7 @@ from twophase.errors import ConfigError, CorruptRecordError
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import HEAD_BYTES
 from twophase.state.files.codec import MAX_BYTES, is_newer
-from twophase.state.files.folder_rights import check_owner, check_rights
+from twophase.state.files.folder_rights import check_rights
 
 _TEMPORARY = ".tmp-"
 _OPTION = "checkpointLocation"
@@ -156,15 +156,13 @@ class LocalStorage(Storage):
 
     Raises:
         ConfigError: `root` is a URL of another storage, not a folder, a symbolic link, or another
-            account can write to it or replace it (`check_rights`), or could not read what is
-            written to it (`check_owner`).
+            account can write to it or replace it (`check_rights`).
     """
 
     def __init__(self, root: str | Path, option: str = _OPTION) -> None:
         self.root = local_path(root, option)
         self._durable_folders: set[Path] = set()
         check_rights(self.root, option)
-        check_owner(self.root, option)
         self._make_folder(self.root)
         _check_folder(self.root, option)
 
