@@ -8,6 +8,7 @@ import socket
 import sqlite3
 import struct
 from collections.abc import Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing, suppress
 from dataclasses import astuple, replace
 from pathlib import Path
@@ -15,6 +16,7 @@ from typing import Any, ClassVar
 from weakref import WeakSet
 
 import pyarrow as pa
+from pyspark import SparkContext
 from pyspark.sql import SparkSession
 
 from twophase import (
@@ -122,6 +124,31 @@ class LooksBesideGarbage(SqliteSink):
         for client in [*ClientThatReconnects.all]:
             client.reconnect()
         super().check_connection()
+
+
+class LooksBesideSpark(SqliteSink):
+    """No mistake: a thread calls the JVM of this process's Spark meanwhile, and that calls back, as
+    py4j's threads do on either side once something of the other's is collected.
+    """
+
+    meanwhile: ClassVar[list[ThreadPoolExecutor]] = []
+
+    def check_connection(self) -> None:
+        gateway: Any = SparkContext._gateway
+        port = gateway.get_callback_server().get_listening_port()
+        self.meanwhile.append(ThreadPoolExecutor(1))
+        self.meanwhile[-1].submit(gateway.jvm.java.net.Socket, "127.0.0.1", port).result()
+        super().check_connection()
+
+
+class LeavesASocketBesideSpark(LooksBesideSpark):
+    """Of what is opened meanwhile, one is its own."""
+
+    kept: ClassVar[list[socket.socket]] = []
+
+    def check_connection(self) -> None:
+        super().check_connection()
+        self.kept.append(socket.socket())
 
 
 class ChecksNothing(SqliteSink):

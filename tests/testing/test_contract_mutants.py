@@ -13,6 +13,8 @@ from pathlib import Path
 from typing import Any, ClassVar, Protocol
 
 import pytest
+from pyspark.java_gateway import ensure_callback_server_started
+from pyspark.sql import SparkSession
 
 from tests.testing.memory_mistakes import (
     ByWayOfALocalMoment,
@@ -80,8 +82,10 @@ from tests.testing.sqlite_mistakes import (
     KeepsAConnection,
     KnownPiecesFirst,
     LeavesASession,
+    LeavesASocketBesideSpark,
     LeavesColumnsOut,
     LooksBesideGarbage,
+    LooksBesideSpark,
     MakesTablesForALook,
     MarkAheadOfTheProof,
     MarkAsText,
@@ -556,6 +560,18 @@ class TestASinkWhoseLooksAreBesideGarbage(BeforeOpenContract):
     @pytest.fixture
     def harness(self, tmp_path: Path) -> SqliteHarness:
         return SqliteHarness(tmp_path, LooksBesideGarbage)
+
+
+class TestASinkWhoseLooksAreBesideSpark(BeforeOpenContract):
+    @pytest.fixture
+    def harness(self, tmp_path: Path, spark: SparkSession) -> SqliteHarness:
+        ensure_callback_server_started(spark.sparkContext._gateway)
+        return SqliteHarness(tmp_path, LooksBesideSpark)
+
+    def test_what_the_sink_leaves_open_itself_is_found(self, harness: SqliteHarness) -> None:
+        leaves = SqliteHarness(harness.folder, LeavesASocketBesideSpark)
+        with pytest.raises(AssertionError, match=r"stays open: socket:\[\d+\]$"):
+            self.test_an_early_look_leaves_nothing_behind(leaves)
 
 
 class TestASinkThatFinishesAPieceInASecondStep(TellsUnfinishedContract):
