@@ -7,18 +7,26 @@ import os
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from dataclasses import dataclass
 from pathlib import Path
 from threading import Event
+from typing import Any, NoReturn
 
 import pytest
 
 from harness.beginning_world import BeginningWorld
-from harness.folder_sink import OpenFolderSink
+from harness.folder_sink import FolderWriters, OpenFolderSink
 from harness.plain_job import PlainJob
 from harness.savepoint_world import restoring
 from twophase.contract.outcome import CommitOutcome, RetryLater
 from twophase.contract.sink import CommitRequest
-from twophase.errors import SavepointError, SavepointUnfinishedError, TwoPhaseError
+from twophase.errors import (
+    DeclinedError,
+    SavepointError,
+    SavepointUnfinishedError,
+    TwoPhaseError,
+)
+from twophase.events import CheckpointDeclined
 from twophase.operations.savepoint.make import SavepointMaker, open_savepoint
 from twophase.state.journal.history import History
 
@@ -79,7 +87,7 @@ class Down(OpenFolderSink):
 
 
 @pytest.fixture
-def lake_is_down(world: BeginningWorld) -> Iterator[Event]:
+def lake_is_up(world: BeginningWorld) -> Iterator[Event]:
     Down.is_up.clear()
     world.kinds["lake"] = Down
     yield Down.is_up
@@ -94,7 +102,7 @@ def lake_is_down(world: BeginningWorld) -> Iterator[Event]:
     ],
 )
 def test_a_job_is_saved_while_a_sink_is_down(
-    world: BeginningWorld, lake_is_down: Event, threads: ThreadPoolExecutor, max_concurrent: int
+    world: BeginningWorld, lake_is_up: Event, threads: ThreadPoolExecutor, max_concurrent: int
 ) -> None:
     """A sink is down, and I stop the job with a savepoint: it stops, and says that the savepoint is
     unfinished. When the sink is back it is finished, and restored.
@@ -109,13 +117,94 @@ def test_a_job_is_saved_while_a_sink_is_down(
     try:
         assert ends(stopping, 10)
     finally:
-        lake_is_down.set()
+        lake_is_up.set()
     with pytest.raises(SavepointUnfinishedError) as caught:
         stopping.result(_DEADLINE_S)
     assert str(path) in caught.value.remedy
     assert not job.engine.is_active
     world.finish(path)
     PlainJob(world, 4, "again", restoring(path, "refuse")).run()
+    assert world.ids() == [[*range(40)]] * 2
+
+
+def was_declined(job: PlainJob) -> bool:
+    return any(isinstance(event, CheckpointDeclined) for event in job.events)
+
+
+@pytest.mark.parametrize("tolerable", [0, 1])
+def test_a_job_is_saved_while_a_sink_that_takes_no_rows_either_is_down(
+    world: BeginningWorld, lake_is_up: Event, threads: ThreadPoolExecutor, tolerable: int
+) -> None:
+    """A server is down: what is decided waits for it, and it takes no further rows. I stop the job
+    with a savepoint: it does not wait for the server.
+    """
+
+    class TakesOneBatch(Down):
+        taken = 0
+
+        def writers(self) -> FolderWriters:
+            if self.taken and not self.is_up.is_set():
+                raise DeclinedError("down")
+            TakesOneBatch.taken += 1
+            return super().writers()
+
+    world.kinds["lake"] = TakesOneBatch
+    options = {"checkpoint.max_concurrent": 2, "checkpoint.tolerable_failures": tolerable}
+    job = PlainJob(world, 4, options=options, forever=True)
+    job.start()
+    wait_for(lambda: was_declined(job))
+    path = world.root / "saved"
+    stopping = threads.submit(job.savepoints.stop, str(path))
+    try:
+        assert ends(stopping, 10)
+    finally:
+        lake_is_up.set()
+    with pytest.raises(SavepointUnfinishedError):
+        stopping.result(_DEADLINE_S)
+    assert not job.engine.is_active
+    world.finish(path)
+    PlainJob(world, 4, "again", restoring(path, "refuse")).run()
+    assert world.ids() == [[*range(40)]] * 2
+
+
+@dataclass(frozen=True)
+class DeclinesBehind:
+    """The writers of a sink that takes no rows, and says so when another sink is ahead of it."""
+
+    root: Path
+
+    def __call__(self, *_: object) -> NoReturn:
+        wait_for(lambda: bool(BeginningWorld(self.root).history().sink_decisions))
+        raise DeclinedError("down")
+
+
+def test_a_job_whose_sink_that_is_ahead_is_down_is_stopped_without_a_savepoint(
+    world: BeginningWorld, lake_is_up: Event, threads: ThreadPoolExecutor
+) -> None:
+    """One sink is ahead of the other and cannot commit, and the other takes no rows. I stop the job
+    with a savepoint: it says that none can be made, and does not wait for the server.
+    """
+
+    class TakesNothing(OpenFolderSink):
+        def writers(self) -> Any:
+            return super().writers() if lake_is_up.is_set() else DeclinesBehind(world.root)
+
+    world.sinks, world.kinds["facts"] = ("lake", "facts"), TakesNothing
+    lake_is_up.set()
+    PlainJob(world, 1).run()
+    lake_is_up.clear()
+    job = PlainJob(world, 4, options={"checkpoint.mode": "at_least_once"}, forever=True)
+    job.start()
+    wait_for(lambda: was_declined(job))
+    stopping = threads.submit(job.savepoints.stop, str(world.root / "saved"))
+    try:
+        assert ends(stopping, 10)
+    finally:
+        lake_is_up.set()
+    with pytest.raises(SavepointError, match="'lake'"):
+        stopping.result(_DEADLINE_S)
+    assert not job.engine.is_active
+    PlainJob(world, 4).run()
     assert world.ids() == [[*range(40)]] * 2
 
 

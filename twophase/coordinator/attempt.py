@@ -52,17 +52,21 @@ class TriggerGate:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._last_commit_s = float("-inf")
-        self._waits = self._stays = False
+        self._waits = self._pauses = self._stays = False
         self._lock = threading.Lock()
 
     @contextmanager
-    def waiting(self, number: int) -> Iterator[None]:
+    def waiting(self, number: int, *, pauses: bool = False) -> Iterator[None]:
         """Wait in the block for what comes before the trigger; a stop need not outwait it.
+
+        Args:
+            number: n.
+            pauses: whether it is a pause that is waited for.
 
         Raises:
             DeclinedError: `stop_if_waiting` has stopped the job meanwhile.
         """
-        self._waits = True
+        self._pauses, self._waits = pauses, True
         try:
             yield
         finally:
@@ -71,13 +75,18 @@ class TriggerGate:
         if self._stays:
             raise self.stopped(number)
 
-    def stop_if_waiting(self) -> bool:
-        """Stop the job if a checkpoint waits for its trigger; return whether one does."""
+    def stop_if_waiting(self, *, in_a_pause: bool) -> bool:
+        """Stop the job if an attempt waits for its trigger; return whether one does.
+
+        Args:
+            in_a_pause: also if it waits for a pause.
+        """
         with self._lock:
-            if self._waits:
-                self._stays = True
-                self._context.stopping.set()
-            return self._waits
+            if not self._waits or (self._pauses and not in_a_pause):
+                return False
+            self._stays = True
+            self._context.stopping.set()
+            return True
 
     def committed(self) -> None:
         """Note that a checkpoint was committed: the pause begins."""
@@ -98,7 +107,7 @@ class TriggerGate:
             CheckpointFailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
             f"checkpoint.min_pause ({pause_s:g} s) ends in {left_s:.3g} s",
         )
-        with self.waiting(number):
+        with self.waiting(number, pauses=True):
             if clock.wait(self._context.stopping, left_s):
                 raise self.stopped(number)
 

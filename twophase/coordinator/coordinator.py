@@ -159,11 +159,13 @@ class CheckpointCoordinator:
         self._commit_queue.close()
 
     def stop_if_waiting(self) -> bool:
-        """Stop the job if its next checkpoint is not triggered, but waits; return whether it does.
+        """Stop the job if its next attempt is not triggered, but waits; return whether it does.
 
-        It waits for older ones to be committed, or for a pause. Called from any thread.
+        It waits for a sink that has to commit or to abort first, or for a pause. One that waits for
+        a pause while a sink is ahead is not stopped: no savepoint can be made before its
+        checkpoint is whole. Called from any thread.
         """
-        return self._gate.stop_if_waiting()
+        return self._gate.stop_if_waiting(in_a_pause=not self.history.sink_decisions)
 
     def recover(
         self, previous_generation: int | None = None, restore: Restore | None = None
@@ -375,15 +377,21 @@ class CheckpointCoordinator:
             )
         will_retry = self._tolerates(pending.checkpoint, error) and not stopping
         self._note_declined(pending, error, will_retry=will_retry)
+        with self._gate.waiting(pending.checkpoint):
+            return self._close(pending) and will_retry
+
+    def _close(self, pending: PendingCheckpoint) -> bool:
+        """Close a declined attempt in every sink; return False if the job stops before that.
+
+        The next recovery closes it then, when it has committed the rest.
+        """
         if not self._commit_queue.wait(0) or not self.context.sink_decisions.commit():
-            # the job is stopping; the next recovery closes the attempt when it has
-            # committed the rest
             return False
         self.closer.close_below(Attempt(pending.attempt.generation, pending.attempt.counter + 1))
         self.context.store.discard(self.lineage.id, pending.checkpoint, pending.attempt)
         pending.signal(Signal.CLEANED)
         self.context.listeners.aborted(pending.checkpoint)
-        return will_retry
+        return True
 
     def _note_declined(
         self, pending: PendingCheckpoint, error: DeclinedError, *, will_retry: bool

@@ -115,6 +115,4 @@ class Run(Driver):
         """
         newest = self.coordinator.newest()
         is_decided = newest is not None and newest.checkpoint >= number
-        # a sink that is ahead waits for the others: no savepoint can be made before
-        is_whole = not self.history.sink_decisions
-        return is_decided or (is_whole and self.coordinator.stop_if_waiting())
+        return is_decided or self.coordinator.stop_if_waiting()
