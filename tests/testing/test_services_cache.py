@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
 import re
@@ -66,15 +67,37 @@ def test_what_a_killed_build_left_is_removed(cache: Path) -> None:
     assert [path.name for path in cache.iterdir() if path.is_dir()] == ["thing-1"]
 
 
-def test_two_processes_build_an_entry_once(tmp_path: Path) -> None:
-    root = str(Path(__file__).parents[2])
-    command = [sys.executable, "-c", BUILD_SLOWLY]
-    pair = [
-        subprocess.Popen(command, cwd=tmp_path, stdout=subprocess.PIPE, env=environment(root))
-        for _ in range(2)
-    ]
-    assert [process.communicate()[0] for process in pair] == [b"whole\n", b"whole\n"]
+def building(folder: Path) -> subprocess.Popen[str]:
+    """Start a process that takes half a second to build an entry, in a folder."""
+    return subprocess.Popen(
+        [sys.executable, "-c", BUILD_SLOWLY],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment(str(Path(__file__).parents[2])),
+    )
+
+
+def test_two_processes_build_an_entry_once_and_say_nothing_of_a_short_wait(tmp_path: Path) -> None:
+    pair = [building(tmp_path), building(tmp_path)]
+    assert [process.communicate() for process in pair] == [("whole\n", "")] * 2
     assert (tmp_path / "built").read_text() == "x"
+
+
+def test_a_process_that_waits_long_for_another_one_says_so(cache: Path, tmp_path: Path) -> None:
+    cache.mkdir()
+    with (cache / ".thing-1.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        process = building(tmp_path)
+        assert process.stderr is not None
+        begun = process.stderr.readline()
+    assert begun == f"Waiting for another process that fills {cache} ...\n"
+    out, err = process.communicate()
+    assert (out, err.startswith(f"Waiting for another process that fills {cache}: done in ")) == (
+        "whole\n",
+        True,
+    )
 
 
 def test_an_entry_that_is_not_whole_is_replaced() -> None:

@@ -6,15 +6,20 @@ import fcntl
 import os
 import shutil
 import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
+from typing import IO
 
 from twophase.spark.startup.progress import show_progress
 
 CACHE_VARIABLE = "TWOPHASE_CACHE"
 _PARTIAL = ".partial-"
 _WRITABLE_BY_OTHERS = 0o022
+_QUIET_S = 2.0
+"""How long nothing is said of a wait for another process."""
+_POLL_S = 0.01
 
 
 def cache_root() -> Path:
@@ -90,10 +95,22 @@ def is_ours(path: Path) -> bool:
 @contextmanager
 def _locked(path: Path) -> Iterator[None]:
     with path.open("w") as handle:
-        try:
-            fcntl.flock(handle, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
+        if not _is_locked_soon(handle):
             title = f"Waiting for another process that fills {path.parent}"
             with show_progress(title, announced=True):
                 fcntl.flock(handle, fcntl.LOCK_EX)  # released by the kernel if that process dies
         yield
+
+
+def _is_locked_soon(file: IO[str]) -> bool:
+    """Lock a file if it can be done in a moment; return whether it is."""
+    deadline_s = time.monotonic() + _QUIET_S
+    while True:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            if time.monotonic() >= deadline_s:
+                return False
+            time.sleep(_POLL_S)
+        else:
+            return True
