@@ -31,6 +31,11 @@ ELSEWHERE = {
         "the job or a sink has another name, and the folder does not know the rows of the old one"
     ): "tests/beginnings/test_renamed.py::"
     "test_a_renamed_job_whose_log_was_moved_away_does_not_write_its_rows_again",
+    (
+        "the target is gone for good, or was created again, while a checkpoint waited for its "
+        "commit there"
+    ): "tests/beginnings/test_another_target.py::"
+    "test_what_waits_in_a_target_that_is_gone_is_given_up_by_who_begins_in_another",
     "restore.path names what a rewind has taken back": "tests/operations/savepoint/"
     "test_sink_ahead.py::test_a_savepoint_of_what_a_rewind_has_taken_back_is_refused",
     "a rewind is wished, and a sink cannot take its rows back": "tests/operations/savepoint/"

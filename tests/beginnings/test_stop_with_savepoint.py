@@ -135,8 +135,8 @@ def was_declined(job: PlainJob) -> bool:
 def test_a_job_is_saved_while_a_sink_that_takes_no_rows_either_is_down(
     world: BeginningWorld, lake_is_up: Event, threads: ThreadPoolExecutor, tolerable: int
 ) -> None:
-    """A server is down: what is decided waits for it, and it takes no further rows. I stop the job
-    with a savepoint: it does not wait for the server.
+    """A server is down: a decided checkpoint waits for it, and it takes no further rows. I stop the
+    job with a savepoint: it does not wait for the server.
     """
 
     class TakesOneBatch(Down):

@@ -39,6 +39,7 @@ from twophase.state.journal.entries import (
     Decision,
     Lineage,
     Note,
+    Rewinding,
     Rewrite,
     SinkDecision,
 )
@@ -99,6 +100,19 @@ def test_a_sink_that_is_ahead_is_named(job_folder: JobFolder) -> None:
     )
     found = json.loads(show(job_folder.root, "--json").stdout)
     assert found["ahead"] == [{"sink": "facts", "checkpoint": 1, "attempt": "1.2"}]
+
+
+def test_a_rewind_that_has_begun_is_named_with_its_ways_on(job_folder: JobFolder) -> None:
+    """No start goes on after the newest checkpoint then."""
+    job_folder.commit(0)
+    job_folder.commit(1)
+    job_folder.log.append(Rewinding("/savepoints/orders", {LINEAGE: 0}))
+    *_, last = show(job_folder.root).stdout.splitlines()
+    assert last.startswith("rewinding: no start goes on before the rewind to /savepoints/orders")
+    assert "start with `restore.path=/savepoints/orders`" in last
+    assert "twophase repair abandon-rewind JOB.yaml" in last
+    assert "goes on after checkpoint" not in show(job_folder.root).stdout
+    assert json.loads(show(job_folder.root, "--json").stdout)["rewinding"] == "/savepoints/orders"
 
 
 def test_what_was_written_again_is_listed(job_folder: JobFolder) -> None:

@@ -17,6 +17,7 @@ from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.event_history import show_history
 from twophase.cli.options import verbose_option
 from twophase.contract.offset_text import line_text, offset_text
+from twophase.coordinator.recovery.refusal import GIVE_UP, finishing
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.files.event_file import utc
 from twophase.state.journal.entries import (
@@ -25,9 +26,11 @@ from twophase.state.journal.entries import (
     Adoption,
     Release,
     Repair,
+    Rewinding,
     Rewrite,
     SinkDecision,
 )
+from twophase.state.journal.history import History
 from twophase.state.journal.stats import CheckpointStats
 
 _LINEAGE_CHARS = 8
@@ -112,7 +115,11 @@ def _print(found: CheckpointList) -> None:
     for repair in found.history.repairs:
         console.print(Text(f"repaired: {clean(_repair(repair))}", style="yellow"), soft_wrap=True)
     whole = [entry for entry in found.entries if entry.body is not None]
-    if whole:
+    if found.history.rewinding is not None:
+        console.print(
+            Text(clean(_rewinding(found.history.rewinding, found.history))), soft_wrap=True
+        )
+    elif whole:
         console.print(Text(_after(found, whole[-1])), soft_wrap=True)
 
 
@@ -122,6 +129,13 @@ def _after(found: CheckpointList, newest: Entry) -> str:
         return f"The query goes on after checkpoint {number}, with its checkpointLocation."
     after = f"`twophase run JOB.yaml` goes on after checkpoint {number}, without a restore."
     return f"{after} Its path: {newest.path}"
+
+
+def _rewinding(begun: Rewinding, history: History) -> str:
+    return (
+        f"rewinding: no start goes on before the rewind to {begun.restored_from} is finished: "
+        f"{finishing(begun, history)}. {GIVE_UP}"
+    )
 
 
 def _ahead(decision: SinkDecision) -> str:
@@ -210,13 +224,14 @@ def _offsets(body: CompletedCheckpoint) -> str:
 
 
 def _to_json(found: CheckpointList) -> dict[str, Any]:
-    lineage = found.history.lineage
+    lineage, rewinding = found.history.lineage, found.history.rewinding
     return {
         "job": found.job,
         "generation": found.history.generation,
         "lineage": lineage.id if lineage else None,
         "restored_from": lineage.restored_from or None if lineage else None,
         "checkpoints": [_entry_to_json(entry) for entry in found.entries],
+        "rewinding": rewinding.restored_from if rewinding else None,
         "undecided": list(found.undecided),
         "ahead": [
             {"sink": one.sink, "checkpoint": one.checkpoint, "attempt": str(one.attempt)}

@@ -18,7 +18,7 @@ class Command:
         verb: which one.
         folder: the job's.
         path: the savepoint's, if it is about one.
-        checkpoint, sink: its options, if it has them.
+        checkpoint, sink, sink_ahead: its options, if it has them.
         begun_in: likewise; empty without it.
         committed_only: whether a savepoint is asked for by the running job.
     """
@@ -28,6 +28,7 @@ class Command:
     path: str = ""
     checkpoint: int = -1
     sink: str = ""
+    sink_ahead: str = ""
     begun_in: str = ""
     committed_only: bool = False
 

@@ -48,7 +48,10 @@ if TYPE_CHECKING:
 
 Ways = dict[str, Callable[[], object]]
 
-_LOSS = re.compile(rf"{ACCEPT} JOB.yaml --checkpoint (\d+) --sink (\S+)")
+_LOSS = re.compile(
+    rf"{ACCEPT} JOB.yaml --checkpoint (\d+) --sink (\S+)"
+    r"(?: --restore ([^\s;]+))?(?: --sink-ahead (\w+))?"
+)
 _FINISH = re.compile(rf"savepoint {FINISH} \S+ (/[^\s;]+)")
 _CHECKPOINT = re.compile(r"(/\S+/chk/[^\s.]+\.\d+)")
 _NAMED = re.compile(r"restore\.path=(/[^\s,`]+)")
@@ -473,16 +476,13 @@ class Operator:
         self._go_on()
 
     def _commands(self, says: str, refused: Command | None) -> Iterator[Command]:
-        path, folder = self._drivers.restore_path or "", self._folder
+        folder = self._folder
         if found := _LOSS.search(says):
-            of = (int(found[1]), found[2])
-            if refused is not None:
-                path = refused.path if "--restore" in says else ""
-                yield replace(refused, verb=ACCEPT, path=path, checkpoint=of[0], sink=of[1])
-            else:
-                yield Command(ACCEPT, folder, path, *of)
+            named = replace(refused or Command("", folder), checkpoint=int(found[1]), sink=found[2])
+            path, policy = found[3] or "", found[4] or _REFUSE
+            yield replace(named, verb=ACCEPT, path=path, sink_ahead=policy)
             if refused is None and REWRITE in says:
-                yield Command(REWRITE, folder, path, *of)
+                yield replace(named, verb=REWRITE)
         if found := _FINISH.search(says):
             yield Command(FINISH, folder, found[1])
         if ADOPT in says:

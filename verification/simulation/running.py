@@ -100,6 +100,7 @@ class Running:
         world, command = self.world, self.command
         job, path = job_in(world, command.folder), command.path
         restores = path if command.verb in (ACCEPT, FORK) else None
-        options = job_options(world, command.folder, restores, "" if job == JOB else FORK)
+        policy = command.sink_ahead if job == JOB else FORK
+        options = job_options(world, command.folder, restores, policy)
         storage = LocalStorage(command.folder)
         return JobContext(job, storage, sinks, options, observers or Observers(), self.clock)

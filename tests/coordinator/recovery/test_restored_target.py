@@ -12,12 +12,14 @@ from unittest import mock
 import pyarrow as pa
 import pytest
 
+from harness.beginning_world import BeginningWorld, refused
 from harness.memory_driver import JOB, Driver, completed_of, dying, restoring, rows, visible
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import CommitOutcome
 from twophase.contract.sink import CommitRequest, OpenSink, SinkHistory
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.errors import (
+    ConfigError,
     DeclinedError,
     FencedError,
     FenceLostError,
@@ -154,6 +156,22 @@ def test_a_folder_and_its_targets_that_are_gone_together_are_a_fresh_start(
     afresh = Driver(tmp_path / "empty", empty).recover()
     afresh.run(0)
     assert (afresh.coordinator.generation, visible(empty["facts"])) == (1, list(range(10)))
+
+
+def test_a_fresh_start_is_refused_before_any_target_knows_of_it(tmp_path: Path) -> None:
+    """The mount of the job's folder is missing, and no record has come yet. The start is refused,
+    as I have asked for; when the mount is back, the job has missed no driver.
+    """
+    world = BeginningWorld(tmp_path)
+    only_on = {"restore.error_if_no_checkpoint": "true"}
+    world.drive(0)
+    with refused(tmp_path) as caught:
+        world.drive(1, "unmounted", **only_on)
+    assert isinstance(caught.value, ConfigError)
+    assert "has no checkpoint, and restore.error_if_no_checkpoint is set" in caught.value.what
+    assert "leave restore.error_if_no_checkpoint out" in caught.value.remedy
+    world.drive(1, **only_on)
+    world.is_exact("job", 1)
 
 
 def test_a_sink_that_left_the_job_is_not_asked_and_is_missed_when_it_returns(

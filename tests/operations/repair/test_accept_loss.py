@@ -536,7 +536,7 @@ def test_what_waits_in_a_target_that_a_copy_has_taken_over_from_is_given_up(
     with pytest.raises(TargetChangedError) as caught:
         Driver(folder, now).recover()
     found = re.search(
-        r"If this is a copy of that target which has taken over for good, .*"
+        r"If this one has taken its place for good, go on without what waits there .*"
         r"accept-loss JOB\.yaml --checkpoint (\d+) --sink (\w+)",
         caught.value.remedy,
     )

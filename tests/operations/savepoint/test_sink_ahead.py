@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import json
+import re
 import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from harness.beginning_world import files
+from harness.beginning_world import BeginningWorld, files
 from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from harness.memory_driver import JOB, offsets
+from harness.plain_job import PlainJob
 from harness.savepoint_world import World, killed, older, restoring
 from harness.selection import representatives
 from tests.state.conftest import snapshot
 from twophase.cli.dry_run import _lines
 from twophase.contract.sink import ArrowSink
 from twophase.contract.source import Source, SourceLeg
-from twophase.errors import ConfigError, OffsetOutOfRangeError, RestoreRefusedError, StopJobError
+from twophase.errors import (
+    ConfigError,
+    OffsetOutOfRangeError,
+    RestoreRefusedError,
+    SavepointError,
+    StopJobError,
+)
 from twophase.events import SinkRewound
 from twophase.ids import Attempt
 from twophase.operations.savepoint import format as format_module
@@ -313,6 +321,37 @@ def test_a_start_in_the_middle_of_a_rewind_is_refused_without_it(
     shutil.copytree(path, world.root / "copy")
     world.drive(5, folder, **restoring(world.root / "copy", "rewind"))
     world.is_exact(folder, 5)
+
+
+def test_a_repeated_rewind_is_finished_as_its_refusals_say(world: World) -> None:
+    """The job was rewound to it before, and the second time, with an id of its own, has died."""
+    path = older(world)
+    rewind = restoring(path, "rewind")
+    world.drive(5, **rewind)
+    assert killed("S12", lambda: world.drive(5, **rewind, **{"restore.id": "second"}))
+    for options in ({}, rewind):
+        with pytest.raises(RestoreRefusedError, match="was started and not finished") as caught:
+            world.drive(5, **options)
+        assert "and with a new `restore.id`" in caught.value.remedy
+    with pytest.raises(SavepointError) as unsaved:
+        world.make("amid")
+    assert "and with a new `restore.id`" in unsaved.value.remedy
+    world.drive(5, **rewind, **{"restore.id": "third"})
+    world.is_exact("job", 5)
+
+
+def test_the_newest_checkpoint_that_a_refused_restore_names_is_restored(tmp_path: Path) -> None:
+    world = BeginningWorld(tmp_path)
+    keep = {"checkpoint.num_retained": 4}
+    PlainJob(world, 4, options=keep).run()
+    first = min((tmp_path / "job" / "chk").iterdir(), key=lambda one: int(one.name.split("-")[-2]))
+    job = PlainJob(world, 5, options=keep | restoring(first, "refuse"))
+    with pytest.raises(RestoreRefusedError, match="cannot restore from") as caught:
+        job.run()
+    newest = re.search(r"restore that: (\S+);", caught.value.remedy)
+    assert newest is not None, caught.value.remedy
+    PlainJob(world, 5, options=keep | restoring(Path(newest[1]), "refuse")).run()
+    assert world.ids() == [[*range(50)]] * 2
 
 
 @pytest.mark.parametrize("point", ["S11", "S12", "S13"])

@@ -152,12 +152,15 @@ class CheckpointCompleter:
             )
         )
 
-    def commit_decided(self, decision: Decision, *, own: bool = False) -> bool:
+    def commit_decided(
+        self, decision: Decision, *, own: bool = False, loop: CommitLoop | None = None
+    ) -> bool:
         """Commit a decided checkpoint of any driver; sinks answer from proof what is committed.
 
         Args:
             decision: on it.
             own: as for `CommitLoop.commit`.
+            loop: that of a restore, if one is about to begin.
 
         Returns:
             Whether it is committed; False if the job is stopping before that.
@@ -165,7 +168,7 @@ class CheckpointCompleter:
         Raises:
             FencedError: as for `commit`.
         """
-        done = self._commit_loop.commit(self._store.read(decision), own=own)
+        done = (loop or self._commit_loop).commit(self._store.read(decision), own=own)
         if done and not decision.committed:
             self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
         return done

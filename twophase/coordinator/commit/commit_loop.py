@@ -18,7 +18,7 @@ from typing import assert_never
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.contract.sink import CommitRequest, OpenSink, Predecessor, predecessor_missing
-from twophase.coordinator.commit.proofs import knows
+from twophase.coordinator.commit.proofs import knows, moved
 from twophase.errors import (
     ConfigError,
     LostCommittableError,
@@ -34,7 +34,12 @@ from twophase.internals.redaction import shown
 from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 
-Explain = Callable[[CompletedCheckpoint, OpenSink, str, TargetChangedError], TargetChangedError]
+Explain = Callable[
+    [CompletedCheckpoint, OpenSink, str, TargetChangedError, str], TargetChangedError
+]
+"""Returns the error of a sink that cannot commit a checkpoint, since its target is another one or
+lacks something; the last argument is the command that accepts the loss of the checkpoint there.
+"""
 
 Check = Callable[[CompletedCheckpoint, OpenSink], None]
 
@@ -108,6 +113,8 @@ class CommitLoop:
         if sink_ahead is SinkAhead.FORK:
             other._explain = partial(_target_of_original, restored_from)
             other._check = None  # the fences there are of the first job's drivers
+        elif self._explain is not None:
+            other._explain = partial(_target_that_begins, self._explain)
         return other
 
     def commit(self, checkpoint: CompletedCheckpoint, *, own: bool = False) -> bool:
@@ -240,7 +247,11 @@ class CommitLoop:
                 check(checkpoint, sink)
         except TargetChangedError as error:
             explain = self._explain
-            raise explain(checkpoint, sink, name, error) if explain else error from error
+            if explain is None:
+                raise
+            raise explain(
+                checkpoint, sink, name, error, self._accepting(checkpoint, name)
+            ) from error
         except StopJobError:
             raise
         except (ConfigError, PreflightError) as error:
@@ -300,24 +311,33 @@ class CommitLoop:
 
     def _ways_on(self, checkpoint: CompletedCheckpoint, sink: str) -> str:
         """Say how lost rows are written again, if they can be, and how to go on without them."""
-        path, policy = self._restored_from, self._sink_ahead
-        accept = f"accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} --sink {sink}"
-        if not path:
+        accept = self._accepting(checkpoint, sink)
+        if not self._restored_from:
             return (
                 "twophase repair rewrite reads their records again, if their source still has "
                 "them and the plan keeps no state; otherwise let the job go on without them: "
-                f"twophase repair {accept}"
+                f"{accept}"
             )
-        accept += f" --restore {shlex.quote(path)}"
-        if policy is not SinkAhead.REFUSE:
-            accept += f" --sink-ahead {policy.value}"
-        if policy is not SinkAhead.FORK:
-            return f"twophase repair {accept}"
+        if self._sink_ahead is not SinkAhead.FORK:
+            return accept
         return (
             f"if the folder of job {checkpoint.job!r} is still there, the error of this command "
-            f"says how they are written again: {_finish(path, checkpoint)}; otherwise let this job "
-            f"begin without them: twophase repair {accept}"
+            f"says how they are written again: {_finish(self._restored_from, checkpoint)}; "
+            f"otherwise let this job begin without them: {accept}"
         )
+
+    def _accepting(self, checkpoint: CompletedCheckpoint, sink: str) -> str:
+        """Return the command that accepts the loss of a checkpoint in a sink."""
+        path, policy = self._restored_from, self._sink_ahead
+        accept = (
+            f"twophase repair accept-loss JOB.yaml --checkpoint {checkpoint.checkpoint} "
+            f"--sink {sink}"
+        )
+        if path:
+            accept += f" --restore {shlex.quote(path)}"
+        if policy is not SinkAhead.REFUSE:
+            accept += f" --sink-ahead {policy.value}"
+        return accept
 
 
 def _finish(path: str, checkpoint: CompletedCheckpoint) -> str:
@@ -345,8 +365,27 @@ def _tried(pieces: Sequence[Committable], outcomes: Sequence[CommitOutcome]) -> 
     return _Try(left, reasons[0] if reasons else "", lost, committed)
 
 
+def _target_that_begins(
+    explain: Explain,
+    checkpoint: CompletedCheckpoint,
+    sink: OpenSink,
+    name: str,
+    error: TargetChangedError,
+    accept: str,
+) -> TargetChangedError:
+    """Return the error of a restore: a sink may begin in another target, which lacks all before."""
+    if checkpoint.elsewhere(name, sink.target()):
+        return moved(checkpoint, sink, name, error, accept)
+    return explain(checkpoint, sink, name, error, accept)
+
+
 def _target_of_original(
-    path: str, checkpoint: CompletedCheckpoint, _: OpenSink, __: str, error: TargetChangedError
+    path: str,
+    checkpoint: CompletedCheckpoint,
+    _: OpenSink,
+    __: str,
+    error: TargetChangedError,
+    ___: str,
 ) -> TargetChangedError:
     """Return the error of a fork: what the target lacks is in the log of the first job."""
     return TargetChangedError(

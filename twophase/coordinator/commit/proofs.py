@@ -202,23 +202,29 @@ class Proofs:
         )
 
     def explain(
-        self, checkpoint: CompletedCheckpoint, sink: OpenSink, name: str, error: TargetChangedError
+        self,
+        checkpoint: CompletedCheckpoint,
+        sink: OpenSink,
+        name: str,
+        error: TargetChangedError,
+        accept: str,
     ) -> TargetChangedError:
-        """Return the error of a refused commit, with what the target lacks, if it does."""
-        if not (required := checkpoint.predecessors_in(name)):
-            return error
+        """Return the error of a refused commit, with what the target lacks, if it does.
+
+        Args:
+            checkpoint: a decided one.
+            sink: the sink.
+            name: its name.
+            error: of the sink.
+            accept: the command that accepts the loss of the checkpoint there.
+        """
         try:
             history = sink.history()
         except Exception:  # noqa: BLE001 the sink's own error stands; there is nothing to add
             return error
+        required = checkpoint.predecessors_in(name)
         if not (lacked := [proof for proof in required if not knows(history, proof)]):
-            if checkpoint.elsewhere(name, sink.target()):
-                error.remedy += (
-                    " If this is a copy of that target which has taken over for good, go on "
-                    "without what it lacks: twophase repair accept-loss JOB.yaml "
-                    f"--checkpoint {checkpoint.checkpoint} --sink {name}"
-                )
-            return error
+            return moved(checkpoint, sink, name, error, accept)
         gap = self.changed(lacked[0], sink, history)
         return TargetChangedError(
             f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and "
@@ -244,6 +250,23 @@ class Proofs:
             f"the offsets in line 3 and after of offsets/{before.checkpoint} in "
             f"Spark's folder of {whose}"
         )
+
+
+def moved(
+    checkpoint: CompletedCheckpoint,
+    sink: OpenSink,
+    name: str,
+    error: TargetChangedError,
+    accept: str,
+) -> TargetChangedError:
+    """Return the error with the way on from pieces that wait in a target that the sink has left."""
+    if checkpoint.elsewhere(name, sink.target()):
+        way = (
+            "If this one has taken its place for good, go on without what waits there to be "
+            f"committed: {accept}"
+        )
+        error.remedy = f"{error.remedy} {way}" if error.remedy else way
+    return error
 
 
 def _span(proof: Proof, memory: SinkHistory) -> str:

@@ -91,8 +91,11 @@ class SinkDecisions:
             self._proven.add(_key(decision))
         failpoint("A02")
 
-    def commit(self) -> bool:
+    def commit(self, loop: CommitLoop | None = None) -> bool:
         """Commit the sinks that are ahead, unless this driver has just seen the proof.
+
+        Args:
+            loop: that of a restore, if one is about to begin.
 
         Returns:
             Whether they are committed; False if the job is stopping before that.
@@ -103,7 +106,7 @@ class SinkDecisions:
         """
         for decision in self._log.history.ahead:
             if _key(decision) not in self._proven:
-                if not self._commit_loop.commit(self._body(decision)):
+                if not (loop or self._commit_loop).commit(self._body(decision)):
                     return False
                 self._proven.add(_key(decision))
         return True

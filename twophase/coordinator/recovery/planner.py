@@ -28,7 +28,7 @@ from twophase.coordinator.recovery.plan import (
     refusals,
 )
 from twophase.coordinator.recovery.refusal import begun_and_refused, refused
-from twophase.errors import RestoreRefusedError, TwoPhaseError
+from twophase.errors import ConfigError, RestoreRefusedError, TwoPhaseError
 from twophase.events import Observers
 from twophase.options.job_options import SinkAhead
 from twophase.state.journal.entries import Proof, Rewinding
@@ -89,6 +89,8 @@ class StartPlanner:
             raise self._error(found, observed, wish)
         if restore is not None:
             self._check_rewind(found.takes_back, restore, history.rewinding)
+        elif history.lineage is None:
+            self._check_fresh_start()
         return found
 
     def under_other_names(self, plan: StartPlan, restore: Restore) -> dict[str, SinkHistory]:
@@ -221,6 +223,21 @@ class StartPlanner:
                 if begun is None:
                     raise
                 raise begun_and_refused(self._context.job, begun, error) from error
+
+    def _check_fresh_start(self) -> None:
+        """Check that a job whose folder has no lineage, and that restores nothing, may begin.
+
+        Before the fence: the folder may be an empty mount point, and the targets would know a
+        driver that the real one has missed.
+        """
+        options = self._context.options
+        if options.error_if_no_checkpoint:
+            raise ConfigError(
+                f"Job {self._context.job!r}: {options.checkpoint_location} has no checkpoint, and "
+                "restore.error_if_no_checkpoint is set. Nothing was written.",
+                remedy="set `restore.path=PATH`, or leave restore.error_if_no_checkpoint out "
+                "for a fresh start.",
+            )
 
     def _piece_names(self, sink: str, lineage: str, checkpoint: int) -> Sequence[str]:
         found = self._context.sinks[sink]

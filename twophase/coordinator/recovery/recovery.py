@@ -29,6 +29,7 @@ from typing import cast
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import CanRewind, OpenSink, SinkHistory
+from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.orphans import Orphans
 from twophase.coordinator.recovery.plan import Restore, StartPlan, TakenBack, ahead_of
@@ -37,6 +38,7 @@ from twophase.coordinator.recovery.recovery_steps import (
     check_generation,
     commit_in_order,
     commit_loop_of,
+    own_commit_loop,
     take_over,
 )
 from twophase.coordinator.recovery.refusal import begun_and_refused
@@ -217,17 +219,18 @@ class DriverRecovery:
     def _commit_decided(self, restore: Restore | None) -> int:
         """Step 3b, as planned before the fence; returns how many checkpoints were committed."""
         context = self._context
-        recommitted = commit_in_order(self.plan.commits, self._commit_one)
+        own = own_commit_loop(context, restore)
+        recommitted = commit_in_order(self.plan.commits, partial(self._commit_one, own))
         if not context.history.uncommitted():
-            context.sink_decisions.commit()
+            context.sink_decisions.commit(own)
         if restore is not None and not context.stopping.is_set():
             loop = commit_loop_of(context, restore)
             recommitted += commit_in_order(self.plan.adopts, loop.commit)
         return recommitted
 
-    def _commit_one(self, decision: Decision) -> bool:
+    def _commit_one(self, loop: CommitLoop, decision: Decision) -> bool:
         """Commit a decision; Spark's replay then asks no sink again for the newest one."""
-        done = self._context.completer.commit_decided(decision)
+        done = self._context.completer.commit_decided(decision, loop=loop)
         if done:
             self.recommitted = (decision.lineage, decision.checkpoint)
         return done

@@ -14,6 +14,7 @@ from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.recovery.plan import Restore
 from twophase.errors import FencedError
 from twophase.internals.failpoints import failpoint
+from twophase.options.job_options import SinkAhead
 from twophase.state.journal.entries import FenceRecord
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
@@ -87,6 +88,13 @@ def commit_in_order(waiting: Sequence[T], commit: Callable[[T], bool]) -> int:
         committed += 1
         failpoint("C19")
     return committed
+
+
+def own_commit_loop(context: JobContext, restore: Restore | None) -> CommitLoop:
+    """Return the loop that commits what the job's own log has decided, before a restore if any."""
+    if restore is None or restore.sink_ahead is SinkAhead.FORK:
+        return context.commit_loop
+    return commit_loop_of(context, restore)
 
 
 def commit_loop_of(context: JobContext, restore: Restore) -> CommitLoop:

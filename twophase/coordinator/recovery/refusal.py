@@ -76,7 +76,7 @@ def refused(
     job, origin = context.job, _origin(wish)
     match why:
         case RewindUnfinished(begun):
-            return _unfinished_rewind(job, begun)
+            return _unfinished_rewind(job, begun, observed.history)
         case HalfRewound(sink):
             return _half_rewound(context, sink)
         case FolderBehind():
@@ -86,7 +86,7 @@ def refused(
         case DriverMissed():
             return _driver_missed(context, why, observed.history)
         case RestoreBehind():
-            return _restore_behind(job, why, origin)
+            return _restore_behind(context, why, observed.history, origin)
         case RestoredMeanwhile(lineage):
             return _restored_meanwhile(job, lineage, origin)
         case LeftBehind():
@@ -192,16 +192,19 @@ def _named_otherwise(context: JobContext, why: NamedOtherwise) -> CheckpointMiss
     )
 
 
-def _restore_behind(job: str, why: RestoreBehind, origin: str) -> RestoreRefusedError:
-    begin = f"Job {job!r}: cannot restore from {origin}: "
+def _restore_behind(
+    context: JobContext, why: RestoreBehind, history: History, origin: str
+) -> RestoreRefusedError:
+    begin = f"Job {context.job!r}: cannot restore from {origin}: "
     twice = "its rows would then be written twice. Nothing was written."
     if why.decision is not None:
         state = "is committed" if why.decision.committed else "must still be committed"
         return RestoreRefusedError(
             f"{begin}checkpoint {why.checkpoint} of lineage {why.lineage} is decided and {state}; "
             f"{twice}",
-            remedy="start the job without restore.path to go on from it, or restore from "
-            f"{why.decision.folder}; or {_OTHER_POLICY}",
+            remedy="start the job without restore.path to go on after the newest one, or restore "
+            f"that: {context.options.checkpoint_location}/{history.decisions[-1].folder}; "
+            f"or {_OTHER_POLICY}",
         )
     if why.will_be:
         return RestoreRefusedError(
@@ -294,12 +297,26 @@ def begun_and_refused(job: str, begun: Rewinding, error: TwoPhaseError) -> TwoPh
     )
 
 
-def _unfinished_rewind(job: str, begun: Rewinding) -> RestoreRefusedError:
+def finishing(begun: Rewinding, history: History) -> str:
+    """Say with which options a start finishes a rewind.
+
+    Args:
+        begun: the rewind.
+        history: of the log that it has begun in.
+    """
+    again = any(one.restored_from and one.ancestors == begun.keep for one in history.lineages)
+    return (
+        f"start with `restore.path={begun.restored_from}`, or a copy of it, and "
+        "`restore.sink_ahead=rewind`"
+        + (", and with a new `restore.id`, as the job was restored from it before" * again)
+    )
+
+
+def _unfinished_rewind(job: str, begun: Rewinding, history: History) -> RestoreRefusedError:
     return RestoreRefusedError(
         f"Job {job!r}: a rewind to {begun.restored_from} was started and not finished: rows after "
         "it may be gone from one sink and still be in another. Nothing was written.",
-        remedy=f"finish it: start with `restore.path={begun.restored_from}`, or a copy of it, and "
-        f"`restore.sink_ahead=rewind`. {GIVE_UP}",
+        remedy=f"finish it: {finishing(begun, history)}. {GIVE_UP}",
     )
 
 

@@ -20,6 +20,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenSink, Sink, SinkHistory
@@ -31,6 +32,7 @@ from twophase.coordinator.recovery.planner import StartPlanner
 from twophase.coordinator.recovery.recovery_steps import (
     commit_in_order,
     commit_loop_of,
+    own_commit_loop,
     take_over,
 )
 from twophase.errors import ConfigError, StopJobError, TargetChangedError
@@ -108,6 +110,7 @@ class LossRepair:
     def __init__(self, context: JobContext, declared: Mapping[str, Sink] | None = None) -> None:
         self._context = context
         self._declared = declared
+        self._loop = context.commit_loop
 
     def plan(self, checkpoint: int, sink: str) -> LossPlan:
         """Steps 1 and 2: take over the job, and find out what is lost.
@@ -118,6 +121,7 @@ class LossRepair:
         """
         context, planner = self._context, StartPlanner(self._context)
         restore = restore_of(context) if self._declared is not None else None
+        self._loop = own_commit_loop(context, restore)
         if sink not in context.sinks:
             raise ConfigError(
                 f"Job {context.job!r} has no sink {sink!r}.",
@@ -139,6 +143,9 @@ class LossRepair:
             # behind is adopted next, and rows that have returned are taken back next; until then
             # every start stops.
             is_gap = self._gap(checkpoint, sink, remembered[sink]) is not None
+            if restore is not None and not is_gap:
+                planner.plan(history, remembered, restore)
+                return
             others = (FolderBehind, RowsReturned)
             repairs = (*others, TargetLacks) if is_gap else others
             planner.check(history, remembered, repairs)
@@ -149,7 +156,7 @@ class LossRepair:
             evidence = "the target was restored from a backup"
             return loss_of_gap(context, gap, context.sinks[sink], evidence)
         body = self._decided(checkpoint, sink)
-        return self._plan_of_pieces(body, sink, context.commit_loop)
+        return self._plan_of_pieces(body, sink, self._loop)
 
     def accept(self, plan: LossPlan, note: Note) -> None:
         """Steps 4 and 5.
@@ -164,8 +171,8 @@ class LossRepair:
         failpoint("R02")
         context.log.append(plan.accepted(note))
         failpoint("R03")
-        commit_in_order(context.history.uncommitted(), context.completer.commit_decided)
-        context.sink_decisions.commit()
+        self._commit(context.history)
+        context.sink_decisions.commit(self._loop)
 
     def _plan_of_restore(self, restore: Restore, body: CompletedCheckpoint, sink: str) -> LossPlan:
         """Take over the job that is restored, and commit what its savepoint holds before this."""
@@ -215,10 +222,9 @@ class LossRepair:
     def _lost(
         self, body: CompletedCheckpoint, sink: str, loop: CommitLoop
     ) -> Sequence[tuple[Committable, str]]:
-        """Return the lost pieces: those too that a copy of their target does not have."""
-        target = self._context.sinks[sink]
-        elsewhere = body.elsewhere(sink, target.target())
-        if not elsewhere or not target.history().committed:
+        """Return the lost pieces: those too that wait in a target which the sink has left."""
+        elsewhere = body.elsewhere(sink, self._context.sinks[sink].target())
+        if not elsewhere:
             return loop.lost(body, sink)
         here = [one for one in body.committables[sink] if one not in elsewhere]
         lost = [*loop.lost(replace(body, committables={sink: here}), sink)]
@@ -233,12 +239,16 @@ class LossRepair:
         """Return the checkpoint, or the decided part of it, when all earlier ones are committed."""
         context, history = self._context, self._context.history
         if ahead := self._ahead(checkpoint, sink):
-            commit_in_order(history.uncommitted(), context.completer.commit_decided)
+            self._commit(history)
             return ahead
         decision = self._decision(history, checkpoint)
         older = replace(history, decisions=history.decisions[: history.decisions.index(decision)])
-        commit_in_order(older.uncommitted(), context.completer.commit_decided)
+        self._commit(older)
         return context.store.read(decision)
+
+    def _commit(self, history: History) -> None:
+        commit = partial(self._context.completer.commit_decided, loop=self._loop)
+        commit_in_order(history.uncommitted(), commit)
 
     def _ahead(self, checkpoint: int, sink: str) -> CompletedCheckpoint | None:
         """Return what the sink commits of a checkpoint ahead of the others, if it does."""

@@ -19,6 +19,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 
+from twophase.coordinator.recovery.refusal import finishing
 from twophase.engine.engine import Engine
 from twophase.errors import (
     CheckpointMissingError,
@@ -207,9 +208,7 @@ class SavepointMaker:
                 f"Job {self._job!r}: a rewind to {history.rewinding.restored_from} was started and "
                 "not finished: rows after it may be gone from one sink and still be in another. "
                 "Nothing was written.",
-                remedy="finish it: start the job with "
-                f"`restore.path={history.rewinding.restored_from}`, or a copy of it, and "
-                "`restore.sink_ahead=rewind`; or give it up: "
+                remedy=f"finish it: {finishing(history.rewinding, history)}; or give it up: "
                 "twophase repair abandon-rewind JOB.yaml",
             )
         for ahead in history.ahead:

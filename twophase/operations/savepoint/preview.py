@@ -17,7 +17,6 @@ from twophase.operations.savepoint.fork import check_original
 from twophase.operations.savepoint.restore import (
     RESTORE_PATH,
     begun_with,
-    check_fresh_start,
     restore_of_checkpoint,
 )
 from twophase.operations.savepoint.savepoint_restore import (
@@ -84,8 +83,6 @@ def preview_start(
         plan = planner.plan(context.log.read(), planner.histories(), asked)
     finally:
         planner.close()
-    if restore is None and context.history.lineage is None:
-        check_fresh_start(job, root, options)
     decided = [*map(context.store.read, plan.commits), *context.sink_decisions.bodies()]
     kept = pieces_of((*plan.adopts, *decided))
     waiting = {name: sink.in_doubt() for name, sink in sinks.items()}

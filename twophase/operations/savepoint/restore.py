@@ -67,25 +67,6 @@ def load_restore(
     return replace(restore, lineage=replace(restore.lineage, id=new_lineage_id(), start=start))
 
 
-def check_fresh_start(job: str, folder: Path, options: JobOptions) -> None:
-    """Check that a job whose folder has no lineage, and that restores nothing, may begin.
-
-    Args:
-        job: the job's name.
-        folder: the job's.
-        options: the job's options.
-
-    Raises:
-        ConfigError: they rule that out.
-    """
-    if options.error_if_no_checkpoint:
-        raise ConfigError(
-            f"Job {job!r}: {folder} has no checkpoint, and restore.error_if_no_checkpoint is set.",
-            remedy="set `restore.path=PATH`, or leave restore.error_if_no_checkpoint out "
-            "for a fresh start.",
-        )
-
-
 def begun_with(job: str, path: str, history: History, options: JobOptions) -> Lineage | None:
     """Return the lineage of a job's folder that has begun with what `restore.path` names.
 

@@ -43,7 +43,7 @@ KEEP_UIDS = "keep the uids and the order of the sources as they were when the of
 
 _OLD_COPY = (
     "Spark's offset log was changed, or is an old copy: restore Spark's folder as it was after the "
-    "newest checkpoint, or set restore.path to that checkpoint."
+    "newest checkpoint, or restore that checkpoint: `restore.path=PATH`."
 )
 
 

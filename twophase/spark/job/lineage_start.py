@@ -20,7 +20,6 @@ from twophase.internals.failpoints import failpoint
 from twophase.operations.savepoint.fork import close_all, open_as, open_original
 from twophase.operations.savepoint.restore import (
     begun_with,
-    check_fresh_start,
     copied_checkpoint,
     load_restore,
     restored_checkpoint,
@@ -106,7 +105,8 @@ class LineageStart:
         """Begin the restored lineage, or a fresh one if the job has none.
 
         Raises:
-            ConfigError: the options rule out a fresh start, or a start without Spark's state.
+            ConfigError: two sources have one uid, or the options rule out a start without Spark's
+                state.
         """
         if self._check is not None:
             self._check()
@@ -120,7 +120,6 @@ class LineageStart:
             coordinator.begin_lineage(self.restore.lineage)
             failpoint("S07")
         elif log.history.lineage is None:
-            check_fresh_start(name, self._storage.root, options)
             self._states.check_uids()
             coordinator.begin_lineage(Lineage(new_lineage_id()))
         else:  # an operator may have confirmed it since the job was compared with its folder
