@@ -63,7 +63,7 @@ test: services $(if $(OF_PAIMON),$(PAIMON_READY))  ## What a change has to pass;
 	@$(if $(OTHERS),$(PYTEST) --ignore integration/containers $(IN_TURN) $(OTHERS))
 	@$(if $(OF_PAIMON),$(PAIMON_PYTEST) $(IN_TURN) $(OF_PAIMON))
 
-proof: services $(if $(PROOFS_OF_PAIMON),$(PAIMON_READY))  ##+ Every kill, an hour or two: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
+proof: services $(if $(PROOFS_OF_PAIMON),$(PAIMON_READY))  ##+ Every kill, several hours: make proof PART=delta, make proof SHARE=3/10, make proof PART=servers KILLS=100
 	@$(if $(OTHER_PROOFS),$(PYTEST) --ignore integration/containers --proof $(CHOSEN) $(OTHER_PROOFS))
 	@# 5: a share has none of these few files
 	@$(if $(PROOFS_OF_PAIMON),$(PAIMON_PYTEST) --proof $(CHOSEN) $(PROOFS_OF_PAIMON) || [ $$? = 5 ])

@@ -67,10 +67,10 @@ class RestorableHost(FolderHost):
         options: JobOptions,
         numbers: Numbers,
         declared: Mapping[str, Sink],
+        states: OperatorStates,
         *,
         forever: bool,
     ) -> None:
-        states = OperatorStates([SourceLeg("Numbers", {})], {})
         super().__init__(job, options, numbers, declared, states, InThisProcess(), forever=forever)
 
     def plan(self) -> Plan:
@@ -115,9 +115,11 @@ class PlainJob:
         parsed = JobOptions.parse(given, name)
         declared = {name: world.sink(name) for name in world.sinks}
         self.numbers = Numbers(batches)
-        host = RestorableHost(name, parsed, self.numbers, declared, forever=forever)
+        states = OperatorStates([SourceLeg("Numbers", {})], world.functions)
+        host = RestorableHost(name, parsed, self.numbers, declared, states, forever=forever)
         self.events: list[Event] = []
-        self.engine = Engine(host, name, declared, parsed, Observers(self.events.append))
+        observers, listeners = Observers(self.events.append), states.listeners()
+        self.engine = Engine(host, name, declared, parsed, observers, listeners=listeners)
         self.savepoints = JobSavepoints(self.engine)
 
     def start(self) -> None:

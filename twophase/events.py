@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Mapping
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from twophase.ids import Attempt
@@ -264,6 +266,32 @@ above 1, and `QueryProgressed` and `SavepointMade` beside any other.
 _log = logging.getLogger("twophase")
 
 
+class _Calling(threading.local):
+    jobs: tuple[str, ...] = ()
+
+
+_calling = _Calling()
+
+
+@contextmanager
+def calling_back(job: str) -> Iterator[None]:
+    """Call an observer, a listener or a function of a job in the block.
+
+    Who waits there for the end of the job waits for itself.
+    """
+    before = _calling.jobs
+    _calling.jobs = (*before, job)
+    try:
+        yield
+    finally:
+        _calling.jobs = before
+
+
+def is_called_back(job: str) -> bool:
+    """Return whether this thread is in such a call of a job."""
+    return job in _calling.jobs
+
+
 class Observers:
     """Passes events to every observer. One that fails is logged and disturbs nothing."""
 
@@ -276,8 +304,9 @@ class Observers:
 
     def __call__(self, event: Event) -> None:
         """Notify every observer."""
-        for observer in self._observers:
-            try:
-                observer(event)
-            except Exception:  # noqa: BLE001 an observer is foreign code; the protocol goes on
-                _log.exception("An observer failed on %s", event)
+        with calling_back(event.job):
+            for observer in self._observers:
+                try:
+                    observer(event)
+                except Exception:  # noqa: BLE001 an observer is foreign code; the protocol goes on
+                    _log.exception("An observer failed on %s", event)

@@ -13,6 +13,7 @@ import pytest
 from harness.memory_driver import Driver, completed_of, offsets, restoring, visible
 from tests.coordinator.test_crash_points import Crash, CrashPoints
 from twophase.errors import FencedError, TargetUnreachableError
+from twophase.events import CheckpointCommitted
 from twophase.ids import Attempt
 from twophase.state.checkpoints.store import _FOLD_AT
 from twophase.state.files.storage import LocalStorage
@@ -90,6 +91,7 @@ def test_a_listener_that_fails_each_time_lets_nothing_grow(
         assert bodies(tmp_path) == 1
         assert records(tmp_path) <= _FOLD_AT
         assert len(targets["facts"].ledger) <= 2 * 16
+        assert [event.checkpoint for event in driver.of(CheckpointCommitted)] == [number]
     assert listener.heard == list(range(60))
     assert visible(targets["facts"]) == list(range(600))
 

@@ -45,8 +45,11 @@ def test_every_row_arrives_once_over_several_engines(world: World) -> None:
 def test_h57_a_second_job_on_the_folder_is_refused_while_the_first_runs(world: World) -> None:
     first = world.engine(forever=True)
     first.start()
+    second = world.engine()
     with pytest.raises(ConfigError, match="'orders' already runs on"):
-        world.engine().start()
+        second.start()
+    assert not second.is_active
+    assert second.stop(WAIT_S)
     assert first.is_active
     assert first.stop(WAIT_S)
     world.run(3)

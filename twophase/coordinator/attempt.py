@@ -243,7 +243,7 @@ class CheckpointAttempt:
     def _states(self) -> OperatorStateFields:
         number = self.pending.checkpoint
         try:
-            with self._context.listeners.lock:
+            with self._context.listeners.called():
                 return self._snapshot(number, self.pending.offsets)
         except Exception as error:
             raise DeclinedError(

@@ -20,6 +20,7 @@ from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.host import Beginning, Host, LineageFolder, MicroBatch, Plan
 from twophase.errors import InDoubtError, TwoPhaseError
+from twophase.events import calling_back
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.journal.history import History
 
@@ -153,4 +154,5 @@ class Driver:
                 self.context.log.check_fence()
             raise
         self._host.delete_folders(self.history)
-        beginning.initialize_states(self.coordinator)
+        with calling_back(self.context.job):
+            beginning.initialize_states(self.coordinator)

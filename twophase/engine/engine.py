@@ -26,7 +26,7 @@ from twophase.engine.host import QueryHost
 from twophase.engine.restart import restart_policy
 from twophase.engine.run import Run
 from twophase.errors import ConfigError, StopJobError, TwoPhaseError
-from twophase.events import JobRestarting, JobStopped, Observers
+from twophase.events import JobRestarting, JobStopped, Observers, is_called_back
 from twophase.internals.redaction import cause_of
 from twophase.options.job_options import JobOptions
 from twophase.state.files.folder_rights import check_owner
@@ -103,7 +103,11 @@ class Engine:
         Raises:
             TwoPhaseError: the job does not start; nothing of it runs.
         """
-        self._claim()
+        try:
+            self._claim()
+        except BaseException:
+            self._finished.set()
+            raise
         try:
             self.open_sinks()
             self._new_run().start()
@@ -141,11 +145,13 @@ class Engine:
         failed; return whether it has.
 
         Args:
-            timeout_s: seconds to wait; None waits for ever.
+            timeout_s: seconds to wait; None waits for ever. Nothing is waited for in a call of an
+                observer, listener or function of the job, which the job waits for.
 
         Raises:
             BaseException: what ended the job, unless it was stopped cleanly.
         """
+        timeout_s = self._to_wait(timeout_s)
         until_s = None if timeout_s is None else self.clock.monotonic_s() + timeout_s
         ended = self._finished.wait(timeout_s)
         if ended and self.error is not None:
@@ -159,8 +165,10 @@ class Engine:
         """Step 8; return whether the job has ended.
 
         Args:
-            timeout_s: seconds to wait for the end; None waits for ever. The job goes on stopping.
+            timeout_s: seconds to wait for the end, as for `await_termination`. The job goes on
+                stopping.
         """
+        timeout_s = self._to_wait(timeout_s)
         self._stopping.set()
         with self._lock:
             run = self._run
@@ -170,6 +178,9 @@ class Engine:
             else:  # a host's query may end late, and the host may be gone: no thread of it
                 threading.Thread(target=run.stop, daemon=True).start()
         return self._finished.wait(timeout_s)
+
+    def _to_wait(self, timeout_s: float | None) -> float | None:
+        return 0.0 if is_called_back(self.job) else timeout_s
 
     @contextmanager
     def stopped_after_batch(self) -> Iterator[None]:

@@ -105,7 +105,7 @@ def test_what_a_fork_lacks_is_given_up_for_it_or_left_to_the_first_job(operator:
     loop = CommitLoop({}, Observers(), mock.Mock(), threading.Event(), 1, 1)
     says = loop.over({}, saved, SinkAhead.FORK)._ways_on(checkpoint, "facts")
     error, fork = TwoPhaseError("lost.", remedy=says), Command(FORK, "/data/fork1", saved)
-    accept = replace(fork, verb=ACCEPT, checkpoint=1, sink="facts")
+    accept = replace(fork, verb=ACCEPT, checkpoint=1, sink="facts", sink_ahead="fork")
     assert done(operator, f"way: {ACCEPT}", error, fork) == (accept,)
     assert done(operator, f"way: {FINISH}", error, fork) == (Command(FINISH, JOB, saved),)
 

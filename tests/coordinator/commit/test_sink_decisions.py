@@ -754,3 +754,9 @@ def test_what_no_target_shows_yet_is_written_again_in_another_folder(
     with pytest.raises(CheckpointMissingError):
         another(options=AHEAD).recover()
     whole(targets, 2)
+
+
+def test_nothing_is_kept_of_a_sink_that_is_not_ahead_any_more(driver: Driver) -> None:
+    for number in range(1, 9):
+        driver.run(number)
+    assert len(driver.context.sink_decisions._proven) == 1

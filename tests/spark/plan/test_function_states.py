@@ -25,6 +25,7 @@ from twophase.errors import (
     CorruptRecordError,
     DeclinedError,
 )
+from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.failpoints import VARIABLE
 from twophase.operations.savepoint.restore import load_restore
 from twophase.options.job_options import JobOptions
@@ -190,6 +191,33 @@ def test_a_function_that_returns_its_state_has_it_as_before(start: Start, tmp_pa
     start({"counter": again})
     assert again.context is not None
     assert (again.context.state, again.context.is_restored) == ({"count": 7}, True)
+
+
+@pytest.mark.parametrize(
+    "value",
+    [{"pair": (1, 2)}, {"by partition": {0: 7}}, {"rate": float("nan")}, {"id": b"1"}],
+    ids=str,
+)
+def test_what_json_would_give_back_as_another_value_declines_the_attempt(
+    start: Start, value: dict[str, Any]
+) -> None:
+    """The function would find another state after its next start, and count from the beginning."""
+    with pytest.raises(DeclinedError, match="what function 'counter' has returned") as caught:
+        start({"counter": Returns(value)}).run(0)
+    assert caught.value.reason is CheckpointFailureReason.CHECKPOINT_ASYNC_EXCEPTION
+
+
+def test_a_checkpoint_has_what_was_returned_as_it_was_then(start: Start, tmp_path: Path) -> None:
+    """A function changes the value that it has returned while the sinks are writing."""
+    done = {"done": [0]}
+    driver = start({"counter": Returns(done)})
+
+    def write(pending: PendingCheckpoint) -> None:
+        done["done"].append(1)
+        driver.write(pending)
+
+    driver.run(0, write)
+    assert completed_of(tmp_path / "job", 0).functions == {"counter": {"done": [0]}}
 
 
 def test_a_function_that_returns_nothing_is_restored_all_the_same(start: Start) -> None:

@@ -10,7 +10,8 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from functools import partial
 
 from twophase.contract.committable import Committable
@@ -20,7 +21,7 @@ from twophase.coordinator.commit.commit_loop import CommitLoop
 from twophase.coordinator.commit.orphans import Orphans, PieceKey, key_of, pieces_of
 from twophase.coordinator.commit.proofs import Proofs
 from twophase.errors import CheckpointMissingError
-from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers
+from twophase.events import CheckpointCommitted, CheckpointSubsumed, Observers, calling_back
 from twophase.ids import Attempt
 from twophase.internals.clock import Stopwatch
 from twophase.internals.failpoints import failpoint
@@ -38,31 +39,36 @@ class Listeners:
     """The listeners of a job, notified of one thing at a time.
 
     Args:
+        job: the job's name.
         listeners: in the order in which they are notified.
-
-    Attributes:
-        lock: held while they are notified; hold it while their state is snapshotted.
     """
 
-    def __init__(self, listeners: Sequence[CheckpointListener]) -> None:
-        self.lock = threading.RLock()
+    def __init__(self, job: str, listeners: Sequence[CheckpointListener]) -> None:
+        self._job = job
         self._listeners = listeners
+        self._lock = threading.RLock()
+
+    @contextmanager
+    def called(self) -> Iterator[None]:
+        """Notify them in the block, or snapshot their state: one thread at a time."""
+        with self._lock, calling_back(self._job):
+            yield
 
     def complete(self, checkpoint: int) -> None:
         """The checkpoint is decided and committed."""
-        with self.lock:
+        with self.called():
             for listener in self._listeners:
                 listener.notify_checkpoint_complete(checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
         """An attempt at the checkpoint was declined."""
-        with self.lock:
+        with self.called():
             for listener in self._listeners:
                 listener.notify_checkpoint_aborted(checkpoint)
 
     def subsumed(self, checkpoint: int) -> None:
         """The checkpoint is not kept any more."""
-        with self.lock:
+        with self.called():
             for listener in self._listeners:
                 listener.notify_checkpoint_subsumed(checkpoint)
 
@@ -127,6 +133,15 @@ class CheckpointCompleter:
             StopJobError: the job must not go on.
         """
         self._log.append(CommittedRecord(completed.lineage, completed.checkpoint, stats))
+        try:
+            self._follow_up(completed, stopwatch)
+        except Exception:  # it is committed all the same, and nobody tells it later
+            self._report(completed, stopwatch, stats)
+            raise
+        self._report(completed, stopwatch, stats)
+
+    def _follow_up(self, completed: CompletedCheckpoint, stopwatch: Stopwatch) -> None:
+        """Steps 7 to 9."""
         with stopwatch.elsewhere():
             # before the bodies go, which tell pieces of a restored target from superseded ones
             self.abort_superseded_attempts(completed.attempt)
@@ -135,6 +150,10 @@ class CheckpointCompleter:
             self._subsume_sinks(completed.lineage, completed.checkpoint)
             self._notify(completed.checkpoint, gone)
         failpoint("C16")
+
+    def _report(
+        self, completed: CompletedCheckpoint, stopwatch: Stopwatch, stats: CheckpointStats
+    ) -> None:
         self._observers(
             CheckpointCommitted(
                 completed.job,

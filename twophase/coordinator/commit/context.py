@@ -69,7 +69,7 @@ class JobContext:
         self.clock = clock
         self.fan_out = fan_out
         self.failures = failures or FailureManager(options.tolerable_failures)
-        self.listeners = Listeners(listeners)
+        self.listeners = Listeners(job, listeners)
         self.skips_existing = False
         self.stopping = threading.Event()
         self._storage = storage

@@ -88,7 +88,7 @@ class SinkDecisions:
         failpoint("A01")
         body = self._body(decision)
         if self._commit_loop.try_once(body):
-            self._proven.add(_key(decision))
+            self._prove(decision)
         failpoint("A02")
 
     def commit(self, loop: CommitLoop | None = None) -> bool:
@@ -108,8 +108,12 @@ class SinkDecisions:
             if _key(decision) not in self._proven:
                 if not (loop or self._commit_loop).commit(self._body(decision)):
                     return False
-                self._proven.add(_key(decision))
+                self._prove(decision)
         return True
+
+    def _prove(self, decision: SinkDecision) -> None:
+        self._proven &= {_key(one) for one in self._log.history.ahead}
+        self._proven.add(_key(decision))
 
     def _append(self, decision: SinkDecision) -> None:
         what = f"Checkpoint {decision.checkpoint}: the decision on sink {decision.sink!r}"

@@ -29,7 +29,7 @@ from twophase.errors import (
     SavepointUnfinishedError,
     TwoPhaseError,
 )
-from twophase.events import SavepointMade
+from twophase.events import SavepointMade, is_called_back
 from twophase.failure_reason import CheckpointFailureReason
 from twophase.internals.clock import Clock
 from twophase.operations.savepoint.format import (
@@ -357,9 +357,7 @@ class JobSavepoints:
         """
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
-            made = self._maker.make(
-                path, committed_only=True, still_waiting=self._engine.still_runs
-            )
+            made = self._maker.make(path, committed_only=True, still_waiting=self._still_waiting)
         self._engine.observers(SavepointMade(self._name, made.checkpoint, path))
         return path
 
@@ -374,6 +372,12 @@ class JobSavepoints:
             SavepointUnfinishedError: it is saved, and its checkpoint is not committed yet.
             SavepointError: another one is under way, or this one could not be made.
         """
+        if is_called_back(self._name):
+            raise SavepointError(
+                f"Job {self._name!r}: an observer, listener or function of the job cannot stop it "
+                "with a savepoint: the micro-batch that comes first waits for it. The job runs on.",
+                remedy="do it in a thread of its own.",
+            )
         path = savepoint_path(self._name, path, self._options)
         with self._alone():
             self._maker.check_begun()
@@ -392,6 +396,10 @@ class JobSavepoints:
                 remedy=f"once the sinks are reachable: twophase savepoint finish JOB.yaml {path}",
             )
         return path
+
+    def _still_waiting(self) -> bool:
+        """Return whether the micro-batch may still be finished: not while it waits for this."""
+        return self._engine.still_runs() and not is_called_back(self._name)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:

@@ -79,7 +79,8 @@ class Job:
         """Wait until the job has ended.
 
         Args:
-            timeout_s: seconds to wait; None waits for ever.
+            timeout_s: seconds to wait; None waits for ever. In a call of an observer, listener or
+                function of the job nothing is waited for: the job waits for that call.
 
         Returns:
             Whether it has ended.
@@ -94,7 +95,8 @@ class Job:
 
         Args:
             timeout: seconds to wait for its end; None waits for ever. A job that has not ended by
-                then goes on stopping: a sink that does not answer may keep it.
+                then goes on stopping: a sink that does not answer may keep it. An observer,
+                listener or function of the job may stop it, too, and waits for nothing.
 
         Returns:
             Whether it has ended.
@@ -134,7 +136,9 @@ class Job:
         Raises:
             ConfigError: the path is not right, or `drain` is given; the job runs on.
             SavepointUnfinishedError: it is saved, but a sink has not committed its checkpoint.
-            SavepointError: as for `savepoint`. If it could not be written, the job is stopped.
+            SavepointError: as for `savepoint`. If it could not be written, the job is stopped. An
+                observer, listener or function of the job that calls this is refused; the job runs
+                on.
             TwoPhaseError: the job has ended with this error, and no savepoint was made.
         """
         if drain is not None:

@@ -24,6 +24,7 @@ from twophase.contract.source import SourceLeg
 from twophase.contract.source_entry_points import skips_existing, source_of
 from twophase.errors import ConfigError, RestoreRefusedError, SourceLossError
 from twophase.functions.operator_state import OperatorStateStore, Redistribution, SerializedState
+from twophase.functions.serializer import JsonSerializer
 from twophase.options.job_options import JobOptions
 from twophase.spark.plan import state_plan
 from twophase.state.checkpoints.checkpoint import (
@@ -93,8 +94,7 @@ class OperatorStates:
         returned, function_states = {}, {}
         for uid, function in self._functions.items():
             context = SnapshotContext(checkpoint)
-            value = function.snapshot_state(context)
-            returned[uid] = {} if value is None else value
+            returned[uid] = _kept(uid, function.snapshot_state(context))
             if states := self._states_of(uid, context):
                 function_states[uid] = states
         return {
@@ -308,6 +308,19 @@ class OperatorStates:
                     "restore could not distinguish them. No rows were written.",
                     remedy='give each its own, with .option("uid", ...), and keep it.',
                 )
+
+
+def _kept(uid: str, value: Mapping[str, Any] | None) -> Any:
+    """Return a copy of what a function has returned, which it may change from here on.
+
+    Raises:
+        ValueError: JSON has no such value, or would give another one back.
+    """
+    json = JsonSerializer()
+    try:
+        return json.deserialize(json.serialize(dict(value or {})))
+    except (TypeError, ValueError, RecursionError) as error:
+        raise ValueError(f"what function {uid!r} has returned: {error}") from error
 
 
 def _key_of(leg: SourceLeg) -> _SourceKey:
