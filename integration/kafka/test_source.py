@@ -437,6 +437,73 @@ def test_only_committed_records_are_read_and_gaps_do_not_stop_a_read(
     assert wait_for(committed, 5) == [10, 11, 12, 13, 14]
 
 
+@pytest.mark.parametrize("starting", ["committed", "a time", "a time behind all"])
+def test_a_start_behind_the_last_stable_offset_reads_once_the_transaction_has_ended(
+    topics: Topics, starting: str
+) -> None:
+    """A group last used by a consumer that reads uncommitted records stands there."""
+    topic, soon = topics.create(), int(time.time() * 1_000) + 1_000_000
+    topics.send(topic, numbers(0, 5))
+    open_one = topics.transaction(topic, numbers(5, 8), "leave open")
+    topics.send(topic, numbers(8, 10), timestamp=soon)
+    topics.group(topic, topic, {0: 10})
+    option, begin = {
+        "committed": ("committed", 10),
+        "a time": (f"timestamp:{soon}", 8),
+        "a time behind all": (f"timestamp:{soon + 1}", 10),
+    }[starting]
+    stream = Stream(topics, topic, group__id=topic, startingOffsets=option)
+    assert stream.rest() == []
+    assert stream.at() == [begin]
+    topics.send(topic, numbers(10, 13))
+    assert stream.rest() == []
+    open_one.commit_transaction(10)
+    assert wait_for(stream, 13 - begin) == [*range(begin, 13)]
+
+
+def test_a_start_behind_the_high_watermark_is_named(topics: Topics) -> None:
+    topic = topics.create()
+    open_one = topics.transaction(topic, numbers(0, 3), "leave open")
+    stream = Stream(topics, topic, startingOffsets=json.dumps({topic: {"0": 4}}))
+    with pytest.raises(OffsetOutOfRangeError, match="1 record is gone: offsets 3 to 3"):
+        stream.step()
+    open_one.abort_transaction(10)
+
+
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_batch_of_uncommitted_records_that_runs_again_waits_for_the_transaction(
+    topics: Topics, engine: str
+) -> None:
+    """`isolation.level` was changed after the batch was planned."""
+    topic = topics.create()
+    topics.send(topic, numbers(0, 5))
+    open_one = topics.transaction(topic, numbers(5, 8), "leave open")
+    topics.send(topic, numbers(8, 12))
+    stream = Stream(
+        topics,
+        topic,
+        fetch__engine=engine,
+        isolation__level="read_uncommitted",
+        read__timeout="1 s",
+    )
+    start, end = stream.first()
+    assert stream.read(start, end) == [*range(12)]
+    stream.options["isolation.level"] = "read_committed"
+    behind = moved(end, 9)
+    for begin in (start, behind):
+        with pytest.raises(
+            SourceUnavailableError, match="a transaction is open at offset 5"
+        ) as told:
+            stream.read(begin, end, again=True)
+        assert "let its producer end it" in told.value.remedy
+    stream.reader, stream.offset = stream.new_reader(), end
+    assert stream.rest() == []
+    open_one.commit_transaction(10)
+    stream.options["read.timeout"] = "60 s"
+    assert stream.read(start, end, again=True) == [*range(12)]
+    assert stream.read(behind, end, again=True) == [9, 10, 11]
+
+
 def test_records_that_compaction_took_from_a_range_are_not_missed(topics: Topics) -> None:
     """A range that is read again may have fewer records: what stays is the newest
     of each key (H35).

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Collection, Iterator
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 from twophase.kafka_client.partitions import LogEnd, Partition, Topic
 from twophase.sources.kafka.block import Block, Wanted
@@ -15,10 +15,22 @@ from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset
 
 @dataclass
 class Log:
+    """One partition. Its end is the last stable offset: where an open transaction holds it back,
+    `high` is the high watermark.
+    """
+
     begin: int = 0
     end: int = 0
     epoch: int = 0
     epoch_ends: dict[int, int] = field(default_factory=dict)
+    high: int | None = None
+
+    @property
+    def high_watermark(self) -> int:
+        return self.end if self.high is None else self.high
+
+    def end_transaction(self) -> None:
+        self.end, self.high = self.high_watermark, None
 
 
 @dataclass
@@ -58,7 +70,15 @@ class MemoryCluster:
         return {key: LogEnd(log.end, log.epoch) for key, log in found.items() if log is not None}
 
     def high_watermarks(self, partitions: Collection[Partition]) -> dict[Partition, LogEnd]:
-        return self.ends(partitions)
+        if not partitions:
+            return {}
+        ends = self.ends(partitions)
+        logs = {key: self._log(key) for key in ends}
+        return {
+            key: replace(ends[key], offset=log.high_watermark)
+            for key, log in logs.items()
+            if log is not None
+        }
 
     def begins(self, partitions: Collection[Partition]) -> dict[Partition, int]:
         return {key: log.begin for key in partitions if (log := self._log(key)) is not None}

@@ -6,18 +6,20 @@ Requests are retried on transient failures until `request.timeout` is over. No g
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from kafka import TopicPartition
 from kafka import errors as kafka_errors
 from kafka.admin import ConfigResource, ConfigResourceType
+from kafka.protocol.consumer import IsolationLevel as KafkaIsolation
 from kafka.protocol.consumer import OffsetForLeaderEpochRequest
 from kafka.structs import OffsetAndMetadata
 
 from twophase.errors import SourceUnavailableError
 from twophase.kafka_client.client import BACKOFF_S, BrokerClient
-from twophase.kafka_client.partitions import Partition
+from twophase.kafka_client.partitions import LogEnd, Partition
 from twophase.sources.kafka.loss import check_topic
 from twophase.sources.kafka.offsets import PartitionOffset
 
@@ -40,8 +42,13 @@ class Cluster(BrokerClient):
     def at_timestamp(
         self, partitions: Collection[Partition], milliseconds: int
     ) -> dict[Partition, int | None]:
-        """Return the first offset at or after a time, by partition; None if there is none."""
-        found = self._offsets("offsets by time", dict.fromkeys(partitions, milliseconds))
+        """Return the first offset at or after a time, by partition; None if there is none.
+
+        Records of open transactions count: under `read_committed` brokers tell of none behind the
+        last stable offset.
+        """
+        wanted = dict.fromkeys(partitions, milliseconds)
+        found = self._offsets("offsets by time", wanted, KafkaIsolation.READ_UNCOMMITTED)
         return {key: item.offset if item.offset >= 0 else None for key, item in found.items()}
 
     def committed(self, group: str, partitions: Collection[Partition]) -> dict[Partition, int]:
@@ -100,6 +107,32 @@ class Cluster(BrokerClient):
                 check_topic(source, entry, topic)
                 return
             time.sleep(BACKOFF_S)
+
+
+def covering_ends(
+    cluster: Cluster, offsets: Mapping[Partition, int], ends: Mapping[Partition, LogEnd]
+) -> dict[Partition, LogEnd]:
+    """Return the ends of partitions, none below an offset that the log has.
+
+    Under `read_committed` an end is the last stable offset. An open transaction holds it back, also
+    below what a reader of uncommitted records has read: only the high watermark tells what is gone.
+
+    Args:
+        cluster: is asked for high watermarks, of the partitions whose offset lies behind their end.
+        offsets: of records to be read next.
+        ends: as the cluster has given them.
+
+    Returns:
+        Where an offset lies behind the end, the offset itself; the high watermark if it lies behind
+        that too, so that records are gone.
+    """
+    behind = [key for key, offset in offsets.items() if offset > ends[key].offset]
+    highs = cluster.high_watermarks(behind)
+    found = dict(ends)
+    for key in behind:  # one that was deleted just now has none: the next look reports it
+        high = highs[key].offset if key in highs else offsets[key]
+        found[key] = replace(ends[key], offset=min(offsets[key], high))
+    return found
 
 
 async def _epoch_ends(admin: Any, entries: Collection[PartitionOffset]) -> dict[Partition, int]:

@@ -12,7 +12,8 @@ from typing import NoReturn
 
 from twophase.errors import BadRecordError, SourceUnavailableError
 from twophase.kafka_client.access import AccessError, tls_remedy
-from twophase.sources.kafka.cluster import Cluster
+from twophase.kafka_client.partitions import LogEnd
+from twophase.sources.kafka.cluster import Cluster, covering_ends
 from twophase.sources.kafka.loss import check_begin, check_end, check_epoch
 from twophase.sources.kafka.offsets import OffsetRange, PartitionOffset
 from twophase.sources.kafka.options import KafkaOptions
@@ -40,6 +41,7 @@ class ReadGuard:
         self._item = item
         self._clock = clock
         self._trouble = "none"
+        self._stable: int | None = None
         self.moved()
 
     def moved(self) -> None:
@@ -59,15 +61,27 @@ class ReadGuard:
             self._look_at = now + _NEXT_LOOK_S
             available = self.look(position)
             if now - self._since >= self._options.read_timeout_s:
-                raise SourceUnavailableError(
-                    f"{self._reading} has made no progress "
-                    f"at offset {position} for {now - self._since:.0f} s; it waits for offset "
-                    f"{self._item.end - 1}. The broker says that {available} are available. Last "
-                    f"error: {self._trouble}.",
-                    remedy=tls_remedy(self._trouble)
-                    or "check the partition's leader and the network; "
-                    "read.timeout says how long a read waits.",
-                )
+                raise self._stalled(position, now - self._since, available)
+
+    def _stalled(self, position: int, waited_s: float, available: str) -> SourceUnavailableError:
+        """Return why a read has waited in vain, as far as the last look tells."""
+        what = f"{self._reading} has made no progress at offset {position} for {waited_s:.0f} s"
+        if self._stable is not None and position >= self._stable:
+            return SourceUnavailableError(
+                f"{what}: a transaction is open at offset {self._stable}, and "
+                "isolation.level=read_committed reads nothing behind it before it has ended. "
+                "Nothing is lost.",
+                remedy="let its producer end it: start that again if it is down. "
+                "`kafka-transactions.sh find-hanging` names a transaction that nobody ends; "
+                "read.timeout says how long a read waits.",
+            )
+        return SourceUnavailableError(
+            f"{what}; it waits for offset {self._item.end - 1}. The broker says that {available} "
+            f"are available. Last error: {self._trouble}.",
+            remedy=tls_remedy(self._trouble)
+            or "check the partition's leader and the network; "
+            "read.timeout says how long a read waits.",
+        )
 
     def troubled(self, position: int, trouble: str) -> None:
         """Note that the client has reported a failure, from which it may recover by itself.
@@ -127,7 +141,7 @@ class ReadGuard:
         )
 
     def look(self, position: int) -> str:
-        """Check that the rest of the range is there; return what is available, as text."""
+        """Check that the rest of the range is in the log; return what is available, as text."""
         entry = self._entry(position)
         self._cluster.confirm_topic(self._item.source, entry)
         begin = self._cluster.begins([entry.key]).get(entry.key)
@@ -135,8 +149,14 @@ class ReadGuard:
         if begin is None or end is None:  # deleted just now: the next look reports it
             return "no offsets"
         check_begin(self._item.source, entry, begin, end.offset)
-        check_end(self._item.source, self._entry(self._item.end), begin, end.offset)
+        self._check_end(begin, end)
         return f"offsets {begin} to {end.offset}"
+
+    def _check_end(self, begin: int, end: LogEnd) -> None:
+        key, last = self._item.key, self._entry(self._item.end)
+        ends = covering_ends(self._cluster, {key: last.offset}, {key: end})
+        check_end(self._item.source, last, begin, ends[key].offset)
+        self._stable = end.offset if last.offset > end.offset else None
 
     def check(self) -> None:
         """Check before a read that the whole range is there, in the log that the batch means.

@@ -30,7 +30,7 @@ from twophase.errors import (
 )
 from twophase.kafka_client.options import IsolationLevel
 from twophase.kafka_client.partitions import LogEnd, Partition, Topic
-from twophase.sources.kafka.cluster import Cluster
+from twophase.sources.kafka.cluster import Cluster, covering_ends
 from twophase.sources.kafka.loss import (
     check_begin,
     check_end,
@@ -139,7 +139,7 @@ class OffsetPlanner:
         known = {entry.topic for entry in entries}
         try:
             check_subscription(offset, self._subscribed(entries))
-            self._check(entries, self._look(entries), topics)
+            self._check(entries, self._covering(offset, self._look(entries)), topics)
             added = self._discovered(offset, topics) if grows else []
         except (ConfigError, SourceLossError) as error:
             raise needed_again(error) from error
@@ -181,8 +181,8 @@ class OffsetPlanner:
                 found[entry] = error.what
         subscribed = self._subscribed(entries)
         left = [one for one in entries if one not in found and one.topic not in subscribed]
-        ends = self._cluster.ends([entry.key for entry in left])
-        return found | {entry: unread(uid, entry, ends[entry.key].offset) for entry in left}
+        highs = self._cluster.high_watermarks([entry.key for entry in left])
+        return found | {entry: unread(uid, entry, highs[entry.key].offset) for entry in left}
 
     def compaction(self, topics: Sequence[str]) -> dict[str, str]:
         """Return for each topic of some that is compacted, or may be, what is known of that.
@@ -223,7 +223,8 @@ class OffsetPlanner:
 
     def _next(self, start: SourceOffset, limits: Limits, now: float) -> SourceOffset:
         entries = start.partitions or ()
-        ends = self._look(entries)
+        stable = self._look(entries)
+        ends = self._covering(start, stable)
         moving = [entry for entry in entries if ends[entry.key].offset != entry.offset]
         due = now >= self._discover_at
         if not moving and not due:
@@ -233,7 +234,7 @@ class OffsetPlanner:
         check_subscription(start, self._subscribed(entries))
         self._check(entries if due else moving, ends, topics, {entry.key for entry in moving})
         if due:
-            self._watch_for_stall(ends, now)
+            self._watch_for_stall(stable, now)
         found = self._discovered(start, topics)
         grown = start.with_partitions([*entries, *found]) if found else start
         return advance(grown, self._admissible(entries, ends), limits)
@@ -256,6 +257,11 @@ class OffsetPlanner:
             ],
         )
         return ends
+
+    def _covering(
+        self, offset: SourceOffset, ends: Mapping[Partition, LogEnd]
+    ) -> dict[Partition, LogEnd]:
+        return covering_ends(self._cluster, offset.positions(), ends)
 
     def _check(
         self,

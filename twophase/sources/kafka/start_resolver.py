@@ -10,7 +10,7 @@ from typing import assert_never
 
 from twophase.errors import ConfigError, PreflightError
 from twophase.kafka_client.partitions import LogEnd, Partition, Topic
-from twophase.sources.kafka.cluster import Cluster
+from twophase.sources.kafka.cluster import Cluster, covering_ends
 from twophase.sources.kafka.loss import check_begin, check_end
 from twophase.sources.kafka.offsets import WHERE, PartitionOffset, SourceOffset
 from twophase.sources.kafka.options import KafkaOptions
@@ -74,17 +74,22 @@ class StartResolver:
             case Latest():
                 return self._latest()
             case AtTimestamp(milliseconds):
-                found = self._cluster.at_timestamp(list(self._ends), milliseconds)
-                # no record at or after that time yet: begin at the end
-                return {
-                    key: self._ends[key].offset if at is None else at for key, at in found.items()
-                }
+                return self._at_timestamp(milliseconds)
             case Committed():
                 return self._committed(self._options.group_id or "")
             case Specific(offsets):
                 return self._specific(dict(offsets))
             case _:
                 assert_never(starting)
+
+    def _at_timestamp(self, milliseconds: int) -> dict[Partition, int]:
+        found = self._cluster.at_timestamp(list(self._ends), milliseconds)
+        highs = self._cluster.high_watermarks([key for key, at in found.items() if at is None])
+        # where no record has that time yet, those of open transactions are older too
+        return {
+            key: highs.get(key, self._ends[key]).offset if at is None else at
+            for key, at in found.items()
+        }
 
     def _committed(self, group: str) -> dict[Partition, int]:
         found = self._cluster.committed(group, list(self._ends))
@@ -97,9 +102,8 @@ class StartResolver:
                 remedy="set `startingOffsets.fallback=earliest` or "
                 "`startingOffsets.fallback=latest`, or correct group.id.",
             )
-        return {key: self._checked(key, offset) for key, offset in found.items()} | self._fall_back(
-            left
-        )
+        self._check(found)
+        return found | self._fall_back(left)
 
     def _specific(self, wanted: Mapping[Partition, int]) -> dict[Partition, int]:
         unknown = [key for key in wanted if key not in self._ends]
@@ -117,9 +121,9 @@ class StartResolver:
                 "`startingOffsets.fallback=latest`.",
             )
         named = {EARLIEST_SENTINEL: self._begins, LATEST_SENTINEL: self._latest()}
+        self._check({key: offset for key, offset in wanted.items() if offset not in named})
         return {
-            key: named[offset][key] if offset in named else self._checked(key, offset)
-            for key, offset in wanted.items()
+            key: named[offset][key] if offset in named else offset for key, offset in wanted.items()
         } | self._fall_back(left)
 
     def _fall_back(self, keys: Iterable[Partition]) -> dict[Partition, int]:
@@ -129,11 +133,12 @@ class StartResolver:
     def _latest(self) -> dict[Partition, int]:
         return {key: end.offset for key, end in self._ends.items()}
 
-    def _checked(self, key: Partition, offset: int) -> int:
-        entry = self._entry(key, offset)
-        check_begin(self._options.uid, entry, self._begins[key], self._ends[key].offset)
-        check_end(self._options.uid, entry, self._begins[key], self._ends[key].offset)
-        return offset
+    def _check(self, offsets: Mapping[Partition, int]) -> None:
+        ends = covering_ends(self._cluster, offsets, self._ends)
+        for key, offset in offsets.items():
+            entry = self._entry(key, offset)
+            check_begin(self._options.uid, entry, self._begins[key], ends[key].offset)
+            check_end(self._options.uid, entry, self._begins[key], ends[key].offset)
 
     def _entry(self, key: Partition, offset: int) -> PartitionOffset:
         topic_id = self._topics[key.topic].topic_id
