@@ -559,6 +559,23 @@ def test_both_engines_read_the_same(topics: Topics) -> None:
     assert read[0].equals(read[1])
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_timestamp_before_1970_arrives_as_it_was_written(topics: Topics, engine: str) -> None:
+    topic, times = topics.create(), [-62_135_596_800_000, -2, -1, 0, 1_700_000_000_000]
+    with closing(KafkaProducer(bootstrap_servers=topics.servers, linger_ms=100)) as producer:
+        sent = [producer.send(topic, b"", timestamp_ms=at, partition=0) for at in times]
+        for one in sent:
+            one.get(30)
+    options = {"kafka.bootstrap.servers": topics.servers, "subscribe": topic}
+    reader = raw_reader(options | {"fetch.engine": engine})
+    start = reader.initialOffset()
+    [item] = reader.partitions(start, reader.latestOffset(start, ReadAllAvailable()))
+    found = [at for batch in reader.read(item) for at in batch["timestamp"].cast(pa.int64())]
+    none = times.index(-1)
+    expected = [None if number == none else at * 1000 for number, at in enumerate(times)]
+    assert [at.as_py() for at in found] == expected
+
+
 class NoText(str):
     """The name of a header that is no UTF-8, as clients write it whose names are bytes."""
 

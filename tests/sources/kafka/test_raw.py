@@ -115,6 +115,25 @@ def test_a_timestamp_beyond_spark_s_names_its_record_and_without_the_column_it_i
         last.take(Block([b""], [0], [None], [FIRST_BEYOND_MS]))
 
 
+FIRST_DAY_MS = -62_135_596_800_000
+"""The first of January of the year 1."""
+
+
+@pytest.mark.parametrize("ms", [-2, -1_500, FIRST_DAY_MS, 1 - FIRST_BEYOND_MS])
+def test_a_timestamp_before_1970_is_one(ms: int) -> None:
+    decoder = RawDecoder(SCHEMA, ITEM)
+    decoder.take(Block([b""] * 3, range(3), [None] * 3, [ms, -1, 0], [None] * 3))
+    found = decoder.batch()["timestamp"].cast(pa.int64())
+    assert found.to_pylist() == [ms * 1000, None, 0]
+
+
+def test_a_timestamp_before_spark_s_names_its_record() -> None:
+    with pytest.raises(BadRecordError, match=f"offset 1 of .* timestamp -{FIRST_BEYOND_MS}"):
+        RawDecoder(SCHEMA, ITEM).take(
+            Block([b""] * 2, range(2), [None] * 2, [5, -FIRST_BEYOND_MS], [None] * 2)
+        )
+
+
 @pytest.mark.spark
 @pytest.mark.usefixtures("spark")
 @needs(LIMITED_READS)

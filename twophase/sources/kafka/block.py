@@ -10,6 +10,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 Header = tuple[str, bytes | None]
+NO_TIMESTAMP = -1
+"""What Kafka has as the timestamp of a record that has none."""
 
 
 @dataclass(frozen=True)
@@ -28,7 +30,7 @@ class Block:
     Attributes:
         values: None is a tombstone.
         offsets: a range if there is no gap.
-        keys, timestamps_ms, headers: empty unless wanted; a timestamp below 0 means none.
+        keys, timestamps_ms, headers: empty unless wanted; no timestamp is `NO_TIMESTAMP`.
     """
 
     values: list[bytes | None]

@@ -10,7 +10,7 @@ import pyarrow.compute as pc
 
 from twophase.errors import BadRecordError, ConfigError
 from twophase.internals.arrow_values import binaries, booleans, integers, scalar, texts
-from twophase.sources.kafka.block import Block, Wanted
+from twophase.sources.kafka.block import NO_TIMESTAMP, Block, Wanted
 from twophase.sources.kafka.offsets import WHERE, OffsetRange
 
 MAX_ROWS = 20_000
@@ -105,23 +105,26 @@ class RawDecoder:
 
 
 def timestamps(block: Block, item: OffsetRange) -> pa.Array:
-    """Return the timestamps of the records; null if the broker has none.
+    """Return the timestamps of the records; null for `NO_TIMESTAMP`. Other times before 1970 are
+    times: Java's producer refuses them, but brokers and other clients do not.
 
     Raises:
         BadRecordError: one is beyond those that Spark has.
     """
     milliseconds = integers(block.timestamps_ms)
-    if pc.max(milliseconds).as_py() > _MOST_MS:
-        number, at = next((n, ms) for n, ms in enumerate(block.timestamps_ms) if ms > _MOST_MS)
+    least, most = pc.min(milliseconds).as_py(), pc.max(milliseconds).as_py()
+    if most > _MOST_MS or least < -_MOST_MS:
+        number, at = next((n, ms) for n, ms in enumerate(block.timestamps_ms) if abs(ms) > _MOST_MS)
         raise BadRecordError(
             f"Source {item.source!r}: the record at offset {block.offsets[number]} of {item.key} "
             f"has the timestamp {at}: so many milliseconds are beyond a TIMESTAMP.",
             remedy="let the producer give milliseconds since 1970; to read what is there, leave "
             "the column out: timestamp of `columns`, or kafka_timestamp of the schema.",
         )
-    if pc.min(milliseconds).as_py() < 0:
+    if least < 0:
         none = pa.nulls(1, milliseconds.type)[0]
-        milliseconds = pc.if_else(pc.greater_equal(milliseconds, scalar(0)), milliseconds, none)
+        is_one = pc.not_equal(milliseconds, scalar(NO_TIMESTAMP))
+        milliseconds = pc.if_else(is_one, milliseconds, none)
     return milliseconds.cast(pa.timestamp("ms", tz="UTC")).cast(TIMESTAMP)
 
 
