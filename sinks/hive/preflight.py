@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from twophase.errors import ConfigError
 from twophase.sinks.common.partition_names import RefusedValueError, folder_name
-from twophase.sinks.common.staging.column_check import check_columns
+from twophase.sinks.common.staging.column_check import check_columns, duplicates
 from twophase.sinks.common.staging.formats import Format
 from twophase.sinks.common.staging.hive_files import has_local_times, struct_names
 from twophase.sinks.common.staging.layout_check import same_type
@@ -163,7 +163,8 @@ def map_columns(rows: pa.Schema, table: HiveTable, static: Mapping[str, str]) ->
         ConfigError: they do not fit; the message names every column that does not.
     """
     given = {field.name.lower(): field for field in rows}
-    problems = _static_problems(table, static)
+    problems = [f"column {name!r} appears twice" for name in duplicates(rows.names)]
+    problems += _static_problems(table, static)
     found: dict[str, str] = {}
     for column in [*table.columns, *_dynamic(table, static)]:
         field = given.pop(column.name.lower(), None)

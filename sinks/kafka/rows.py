@@ -86,7 +86,9 @@ def check_columns(schema: pa.Schema, options: KafkaSinkOptions) -> None:
         ConfigError: a column cannot, or one is missing.
     """
     check = _raw_problems if options.format is RecordFormat.RAW else _json_problems
-    if problems := [*check(schema, options)]:
+    twice = sorted({name for name in schema.names if schema.names.count(name) > 1})
+    problems = [f"column {name!r} exists twice" for name in twice]
+    if problems := [*problems, *check(schema, options)]:
         raise ConfigError(
             f"The rows do not fit {options.where}: {'; '.join(problems)}.",
             remedy="change the rows in the query or the sink's transform.",
@@ -94,8 +96,6 @@ def check_columns(schema: pa.Schema, options: KafkaSinkOptions) -> None:
 
 
 def _json_problems(schema: pa.Schema, options: KafkaSinkOptions) -> Iterator[str]:
-    for name in {name for name in schema.names if schema.names.count(name) > 1}:
-        yield f"column {name!r} exists twice"
     for field in schema:
         if reason := refusal(field.type):
             yield f"column {field.name!r}: {reason}"
@@ -139,7 +139,7 @@ def _is_headers(kind: pa.DataType) -> bool:
         return False
     fields = {one.name: one.type for one in kind.value_type}
     return (
-        fields.keys() == {"key", "value"}
+        sorted(one.name for one in kind.value_type) == ["key", "value"]
         and _is(fields["key"], _TEXT)
         and _is(fields["value"], (*_TEXT, *_BYTES))
     )

@@ -21,7 +21,7 @@ def check_columns(schema: pa.Schema, kind: Format, partition_by: Sequence[str]) 
     Raises:
         ConfigError: a column cannot; the message names it.
     """
-    problems = [f"column {name!r} appears twice" for name in _duplicates(schema.names)]
+    problems = [f"column {name!r} appears twice" for name in duplicates(schema.names)]
     problems += [
         f"column {field.name!r}: the field {name!r} appears twice"
         for field in schema
@@ -63,11 +63,12 @@ def _backquoted(columns: Sequence[pa.Field]) -> Iterator[str]:
 def _duplicate_fields(kind: pa.DataType) -> Iterator[str]:
     fields = [kind.field(number) for number in range(kind.num_fields)]
     if pa.types.is_struct(kind):
-        yield from _duplicates([field.name for field in fields])
+        yield from duplicates([field.name for field in fields])
     for field in fields:
         yield from _duplicate_fields(field.type)
 
 
-def _duplicates(names: Sequence[str]) -> list[str]:
+def duplicates(names: Sequence[str]) -> list[str]:
+    """Return the names that several have, without regard to case, in small letters."""
     lower = [name.lower() for name in names]
     return sorted({name for name in lower if lower.count(name) > 1})
