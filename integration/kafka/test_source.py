@@ -626,6 +626,23 @@ def test_records_whose_codec_is_not_installed_are_read_once_it_is(
     assert stream.read(start, end) == list(range(10))
 
 
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_record_that_was_damaged_on_a_broker_s_disk_is_not_read_as_another(
+    topics: Topics, engine: str
+) -> None:
+    topic = topics.create()
+    topics.send(topic, numbers(1_000, 1_010))
+    topics.send(topic, [b"4242"])
+    stream = Stream(topics, topic, fetch__engine=engine)
+    start, end = stream.first()
+    topics.replace_on_disk(topic, b"4242", b"4343")
+    with pytest.raises(SourceUnavailableError, match=r"failed at offset \d+: .*(?i:crc)") as caught:
+        stream.read(start, end)
+    assert "check the brokers' logs" in caught.value.remedy
+    topics.replace_on_disk(topic, b"4343", b"4242")
+    assert stream.read(start, end) == [*range(1_000, 1_010), 4242]
+
+
 def test_a_read_that_reaches_no_broker_from_its_executor_begins_once_it_does(
     topics: Topics,
 ) -> None:

@@ -6,6 +6,7 @@ import itertools
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
+from pathlib import Path
 from typing import Any, Self
 
 from confluent_kafka import Consumer, Message, Producer
@@ -116,6 +117,15 @@ class Topics:
     def cut(self, topic: str, before: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention would."""
         self.admin.delete_records({TopicPartition(topic, partition): before})
+
+    def replace_on_disk(self, topic: str, old: bytes, new: bytes, partition: int = 0) -> None:
+        """Replace bytes of a record in the log on the broker's disk, as a damaged disk would."""
+        assert len(old) == len(new)
+        [broker] = self.admin.describe_log_dirs([topic])
+        [found] = [one["log_dir"] for one in broker["log_dirs"] if one["topics"]]
+        with (Path(found) / f"{topic}-{partition}" / f"{0:020}.log").open("r+b") as segment:
+            segment.seek(segment.read().index(old))
+            segment.write(new)
 
     def alter(self, topic: str, settings: Mapping[str, str | tuple[str, str]]) -> None:
         """Set settings of a topic, or delete them: ("DELETE", "")."""

@@ -59,7 +59,7 @@ _OF_JAVA = {
     "allow.auto.create.topics": "leave it out: topics are never created",
     "auto.commit.interval.ms": "leave it out: offsets are committed after each checkpoint",
     "auto.include.jmx.reporter": _METRICS,
-    "check.crcs": "set `fetch.engine=librdkafka`, which verifies all checksums",
+    "check.crcs": "leave it out: checksums are always verified",
     "client.dns.lookup": _CONNECTIONS,
     "client.id": "leave it out: it is always twophase",
     "client.rack": "leave it out: partitions are read from their leaders",

@@ -332,7 +332,6 @@ INSTEAD: dict[str, list[dict[str, str]]] = {
     ],
     "set `kafka.sasl.mechanism=": [BY_PASSWORD, TOKENS],
     "set `columns=": [{"columns": "key,value,headers"}],
-    "set `fetch.engine=": [{"fetch.engine": "librdkafka"}],
     "set `group.id=": [{"group.id": "etl"}],
     "set `isolation.level=": [{"isolation.level": "read_committed"}],
     "set `partition.discovery.interval=": [{"partition.discovery.interval": "1 minute"}],
