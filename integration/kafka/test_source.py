@@ -44,6 +44,7 @@ from twophase.errors import (
 from twophase.internals.json_values import to_json
 from twophase.internals.redaction import REDACTED
 from twophase.kafka_client import bounded_close
+from twophase.kafka_client.connection import CLIENT_ID
 from twophase.kafka_client.partitions import Partition
 from twophase.sources.kafka import GroupOffsets, KafkaDataSource, KafkaSource, fetch_librdkafka
 from twophase.sources.kafka.data_source import KafkaPartition, KafkaStreamReader
@@ -502,6 +503,26 @@ def test_a_batch_of_uncommitted_records_that_runs_again_waits_for_the_transactio
     stream.options["read.timeout"] = "60 s"
     assert stream.read(start, end, again=True) == [*range(12)]
     assert stream.read(behind, end, again=True) == [9, 10, 11]
+
+
+@pytest.mark.proof
+@pytest.mark.parametrize("engine", ENGINES)
+def test_a_read_of_aborted_records_that_takes_longer_than_its_timeout_is_one_with_progress(
+    topics: Topics, engine: str
+) -> None:
+    topic = topics.create()
+    topics.send(topic, [b"1"])
+    topics.transaction(topic, [b"0" * 100_000] * 600, "abort")
+    topics.send(topic, [b"2"])
+    stream = Stream(topics, topic, fetch__engine=engine, read__timeout="14 s")
+    start, end = stream.first()
+    topics.throttle(CLIENT_ID, 2_000_000)  # it answers at least every 11 s
+    begun = time.monotonic()
+    try:
+        assert stream.read(start, end) == [1, 2]
+    finally:
+        topics.throttle(CLIENT_ID, 0)
+    assert time.monotonic() - begun > 17, "too short to prove anything"
 
 
 def test_records_that_compaction_took_from_a_range_are_not_missed(topics: Topics) -> None:

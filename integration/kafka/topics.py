@@ -21,6 +21,7 @@ from kafka.errors import (
     NodeNotReadyError,
     NoError,
 )
+from kafka.protocol.admin import AlterClientQuotasRequest
 from kafka.protocol.consumer.fetch import FetchRequest
 from kafka.record import MemoryRecords
 from kafka.structs import OffsetAndMetadata
@@ -117,6 +118,18 @@ class Topics:
     def cut(self, topic: str, before: int, partition: int = 0) -> None:
         """Delete the records before an offset, as retention would."""
         self.admin.delete_records({TopicPartition(topic, partition): before})
+
+    def throttle(self, client: str, bytes_per_s: int) -> None:
+        """Let the broker answer fetches of a client no faster; 0 for as fast as it can."""
+        entry = AlterClientQuotasRequest.EntryData
+        whose = entry.EntityData(entity_type="client-id", entity_name=client)
+        rate = entry.OpData(
+            key="consumer_byte_rate", value=float(bytes_per_s), remove=not bytes_per_s
+        )
+        wanted = entry(entity=[whose], ops=[rate])
+        request = AlterClientQuotasRequest(entries=[wanted], validate_only=False)
+        [answer] = self.admin._manager.run(self.admin._manager.send, request).entries
+        assert answer.error_code == 0, answer.error_message
 
     def replace_on_disk(self, topic: str, old: bytes, new: bytes, partition: int = 0) -> None:
         """Replace bytes of a record in the log on the broker's disk, as a damaged disk would."""

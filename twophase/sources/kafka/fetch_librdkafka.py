@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import json
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any
@@ -47,9 +48,9 @@ def fetch(
     """
     # A new consumer for each read, so that its queue cannot hold anything from an earlier
     # assignment. It costs 10 ms.
-    secrets, troubles = fingerprint(options), list[str]()
+    secrets, troubles, progress = fingerprint(options), list[str](), FetchProgress(item)
     with (
-        closing_in_time(_consumer(options, item, guard, troubles)) as consumer,
+        closing_in_time(_consumer(options, item, guard, troubles, progress)) as consumer,
         _rare_collections(),
     ):
         consumer.assign([TopicPartition(item.topic, item.partition, item.start)])
@@ -65,6 +66,8 @@ def fetch(
                 if secrets != fingerprint(options):
                     raise RefusedError("the passwords or PEM files were replaced")
             if not messages:
+                if progress.has_moved():
+                    guard.moved()
                 guard.waited(position)
                 continue
             guard.moved()
@@ -76,16 +79,44 @@ def fetch(
                 yield _block(messages, wanted, guard)
 
 
+class FetchProgress:
+    """How far the client has fetched a partition: also where it hands nothing on, because a run of
+    records is aborted, of which it says nothing else.
+    """
+
+    def __init__(self, item: OffsetRange) -> None:
+        self._item = item
+        self._offset = self._seen = item.start
+
+    def note(self, statistics: str) -> None:
+        """Take the client's statistics, a JSON document."""
+        topic = json.loads(statistics)["topics"].get(self._item.topic, {"partitions": {}})
+        partition = topic["partitions"].get(str(self._item.partition), {})
+        self._offset = max(self._offset, partition.get("next_offset", 0))
+
+    def has_moved(self) -> bool:
+        """Return whether it has fetched more since the last call."""
+        seen, self._seen = self._seen, self._offset
+        return self._seen > seen
+
+
 def _consumer(
-    options: KafkaOptions, item: OffsetRange, guard: ReadGuard, troubles: list[str]
+    options: KafkaOptions,
+    item: OffsetRange,
+    guard: ReadGuard,
+    troubles: list[str],
+    progress: FetchProgress,
 ) -> Any:
-    records = item.end - item.start
+    def made() -> Any:
+        given = settings(options, troubles, item.end - item.start)
+        return Consumer(given | {"stats_cb": progress.note})
+
     try:
-        return Consumer(settings(options, troubles, records))
+        return made()
     except KafkaException:
         check_secrets(options)  # a file may have been replaced just now
     try:
-        return Consumer(settings(options, troubles, records))
+        return made()
     except KafkaException as error:
         guard.refused(str(error))
 
@@ -138,6 +169,7 @@ def settings(options: KafkaOptions, troubles: list[str], records: int) -> dict[s
         # delays the next read.
         "fetch.queue.backoff.ms": 2,
         "fetch.wait.max.ms": 5,
+        "statistics.interval.ms": 1_000,
         "log_level": 2,  # failures arrive with the messages
         "queued.min.messages": max(1, min(_QUEUED, records)),
         "queued.max.messages.kbytes": 8 * 1024,
