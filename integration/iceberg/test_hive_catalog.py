@@ -34,7 +34,7 @@ from tests.sinks.iceberg.others import (
     rival_of,
     rows,
 )
-from twophase.contract.outcome import Committed
+from twophase.contract.outcome import AlreadyCommitted, Committed
 from twophase.contract.sink import CommitRequest, SinkContext
 from twophase.errors import ConfigError, PreflightError
 from twophase.ids import Attempt
@@ -91,6 +91,30 @@ def test_a_commit_that_is_held_up_until_its_lock_has_ended_takes_nothing_from_ot
     monkeypatch.setattr(ComparingClient, name, late)
     assert sink.commit([CommitRequest(piece)]) == [Committed()]
     assert ids_of(harness) == [0, 100]
+
+
+def test_a_commit_that_the_metastore_repeats_keeps_its_files(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It does so itself when its database has committed and the reply was lost, and then finds that
+    the table was modified.
+    """
+    sink = harness.opened()
+    piece = harness.write(sink, rows(0, 1))
+    name = "alter_table_with_environment_context"
+    alter = ComparingClient.alter_table_with_environment_context
+
+    def repeated(self: ComparingClient, **given: Any) -> None:
+        monkeypatch.setattr(ComparingClient, name, alter)
+        alter(self, **given)
+        alter(self, **given)
+
+    monkeypatch.setattr(ComparingClient, name, repeated)
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, AlreadyCommitted)
+    assert ids_of(harness) == [0, 1]
+    commit(harness, sink, rows(2), 1)
+    assert ids_of(harness) == [0, 1, 2]
 
 
 def test_the_next_fence_releases_the_lock_of_a_dead_driver_and_no_other(

@@ -18,6 +18,7 @@ from integration.iceberg.test_catalogs import CASES, fenced_while_others_append
 from tests.sinks.iceberg.given import MISSING, Given, Test
 from tests.sinks.iceberg.others import FIELDS
 from twophase.sinks.iceberg import fence
+from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.hive_catalog import ComparingClient, MetastoreCatalog
 from twophase.sinks.iceberg.rest_catalog import RestServerCatalog
 
@@ -75,7 +76,7 @@ REST = [
     ),
     Mutant(
         "a commit that arrives twice keeps its files",
-        RestServerCatalog._has,
+        Catalog._has,
         "return change.snapshot in",
         "return change.snapshot in () and change.snapshot in",
         by_gateway(rest.test_a_commit_that_arrives_twice_keeps_its_files),
@@ -91,6 +92,14 @@ REST = [
     ),
 ]
 HIVE = [
+    Mutant(
+        "a commit that the metastore repeats keeps its files",
+        Catalog._has,
+        "return change.snapshot in",
+        "return change.snapshot in () and change.snapshot in",
+        of_metastore(hive.test_a_commit_that_the_metastore_repeats_keeps_its_files, "monkeypatch"),
+        "No such file|does not exist|FileNotFound",
+    ),
     Mutant(
         "the metastore compares what a commit replaces",
         ComparingClient.alter_table_with_environment_context,

@@ -328,8 +328,10 @@ class Catalog(ABC):
         """Change the table in one step.
 
         Raises:
-            CommitFailedException: a requirement is not met; nothing was changed.
+            CommitFailedException: it was refused. It may have been made before that: the next look
+                tells.
             OSError: whether it was changed is unknown.
+            TwoPhaseError: it was refused, and whether it was made before that is unknown.
         """
         try:
             self._swap(change)
@@ -338,9 +340,16 @@ class Catalog(ABC):
                 change.discard()
             raise
 
-    def _has(self, change: Change) -> bool:  # noqa: ARG002
-        """Return whether the table has a change that was refused after all."""
-        return False
+    def _has(self, change: Change) -> bool:
+        """Return whether the table has the snapshot of a change that was refused.
+
+        A gateway may send a commit twice, and a metastore repeats one whose reply it has lost
+        itself. The refusal of the second must not delete the files of the first.
+        """
+        if change.snapshot is None:
+            return False
+        found = self.load().metadata.snapshots
+        return change.snapshot in {one.snapshot_id for one in found}
 
     def _swap(self, change: Change) -> None:
         # pyiceberg's type of a requirement has its own kinds only

@@ -266,7 +266,8 @@ class ComparingClient(Client):
             context: how it is changed.
 
         Raises:
-            CommitFailedException: it is another location; nothing was changed.
+            CommitFailedException: it is another location. A metastore that has set the new one,
+                and then lost its database's reply, tries again and says the same.
         """
         compared = {
             "expected_parameter_key": METADATA_LOCATION,

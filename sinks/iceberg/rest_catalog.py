@@ -152,13 +152,6 @@ class RestServerCatalog(Catalog):
         updates = [*made.updates, SetPropertiesUpdate(updates={key: value})]
         return Change(loaded, requirements, updates, made.discard, made.snapshot)
 
-    def _has(self, change: Change) -> bool:
-        """See `Catalog`. Something on the way may have sent a commit twice: the refusal of the
-        second must not delete the files of the first.
-        """
-        found = self.load().metadata.snapshots
-        return change.snapshot in {one.snapshot_id for one in found}
-
     def _unclear(self, error: Exception) -> Exception:
         """See `Catalog._unclear`: a client error (4xx) has changed nothing."""
         is_refused = isinstance(error, _REFUSED) or 400 <= _status(error) < 500

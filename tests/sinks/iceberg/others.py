@@ -12,7 +12,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 from pyiceberg.avro.file import AvroOutputFile
-from pyiceberg.exceptions import NoSuchTableError
+from pyiceberg.exceptions import CommitFailedException, NoSuchTableError
 from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.manifest import (
     DataFile,
@@ -304,6 +304,29 @@ def after_the_swap(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) ->
         raise OSError("the reply is lost")
 
     monkeypatch.setattr(Catalog, "_swap", lost)
+
+
+def arrives_twice(
+    monkeypatch: pytest.MonkeyPatch, after: Callable[[], object] = lambda: None
+) -> None:
+    """Repeat the next commit once it has taken effect, as a gateway does or a metastore itself: the
+    second is refused.
+
+    Args:
+        monkeypatch: undone after the test.
+        after: done between the refusal and the sink.
+    """
+    swap = Catalog._swap
+
+    def repeated(self: Catalog, change: Any) -> None:
+        monkeypatch.setattr(Catalog, "_swap", swap)
+        swap(self, change)
+        with pytest.raises(CommitFailedException) as refused:
+            swap(self, change)
+        after()
+        raise refused.value
+
+    monkeypatch.setattr(Catalog, "_swap", repeated)
 
 
 def restore(harness: IcebergHarness, was: Table) -> None:

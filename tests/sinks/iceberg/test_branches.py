@@ -18,6 +18,7 @@ from tests.sinks.iceberg.others import (
     FIELDS,
     Change,
     append,
+    arrives_twice,
     before_the_swap,
     change,
     expire,
@@ -148,6 +149,17 @@ def test_a_branch_of_an_empty_table_begins_empty_and_main_has_no_snapshot(tmp_pa
     rival_of(harness)
     commit(harness, sink, 1)
     assert ids_in(harness, AUDIT) == [0, 1]
+
+
+def test_a_branch_of_an_empty_table_whose_creation_arrives_twice_keeps_its_files(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    IcebergHarness(tmp_path / "lake", FIELDS).opened().close()
+    harness = IcebergHarness(tmp_path / "lake", FIELDS, branch=AUDIT)
+    arrives_twice(monkeypatch)
+    sink = harness.opened()
+    commit(harness, sink, 0)
+    assert ids_in(harness, AUDIT) == [0]
 
 
 def test_without_create_a_missing_branch_is_refused_and_created_by_hand_it_is_written(

@@ -320,6 +320,14 @@ COMMIT = [
         "manifests of refused commits are deleted",
     ),
     Mutant(
+        "manifests of a commit that was made are kept, though it was refused",
+        Catalog._has,
+        "return change.snapshot in",
+        "return change.snapshot in () and change.snapshot in",
+        in_flight(W.test_a_commit_that_arrives_twice_keeps_its_files),
+        "No such file|does not exist|FileNotFound",
+    ),
+    Mutant(
         "manifests of failed commits are deleted",
         private_api._written,
         "        producer._clean_all_uncommitted()\n        raise",

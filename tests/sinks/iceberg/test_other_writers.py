@@ -5,6 +5,8 @@ moment they do it is in `test_moments`.
 from __future__ import annotations
 
 from contextlib import closing
+from pathlib import Path
+from urllib.parse import urlsplit
 
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
@@ -18,8 +20,10 @@ from harness.iceberg_harness import IcebergHarness
 from tests.sinks.iceberg.others import (
     Change,
     append,
+    arrives_twice,
     before_the_swap,
     change,
+    commit,
     expire,
     ids_of,
     move,
@@ -34,7 +38,7 @@ from tests.sinks.iceberg.others import (
 )
 from twophase.contract.outcome import AlreadyCommitted, Committed, Lost, RetryLater
 from twophase.contract.sink import CommitRequest, Predecessor
-from twophase.errors import StopJobError, TargetChangedError
+from twophase.errors import StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.layout import _holds
@@ -223,11 +227,11 @@ def test_a_commit_whose_reply_is_lost_is_neither_repeated_nor_forgotten(
     harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch, lands: bool
 ) -> None:
     piece = harness.write(sink, rows(0, 1))
-    commit = SqlCatalog.commit_table
+    swap = SqlCatalog.commit_table
 
     def lost(self: SqlCatalog, *given: object) -> None:
         if lands:
-            commit(self, *given)  # type: ignore[arg-type]
+            swap(self, *given)  # type: ignore[arg-type]
         monkeypatch.undo()
         raise OperationalError("COMMIT", {}, ConnectionResetError("gone"))
 
@@ -236,6 +240,39 @@ def test_a_commit_whose_reply_is_lost_is_neither_repeated_nor_forgotten(
     assert isinstance(first, AlreadyCommitted if lands else RetryLater)
     [second] = sink.commit([CommitRequest(piece)])
     assert isinstance(second, AlreadyCommitted if lands else Committed)
+    assert ids_of(harness) == [0, 1]
+
+
+def test_a_commit_that_arrives_twice_keeps_its_files(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The second is refused, and the files of the first are what the table has."""
+    piece = harness.write(sink, rows(0, 1))
+    arrives_twice(monkeypatch)
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, AlreadyCommitted)
+    assert ids_of(harness) == [0, 1]
+    commit(harness, sink, rows(2), 1)
+    assert ids_of(harness) == [0, 1, 2]
+
+
+def test_a_refused_commit_keeps_its_files_if_a_look_does_not_tell_whether_it_was_made(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(0, 1))
+    moved: list[Path] = []
+
+    def unmount() -> None:
+        found = Path(urlsplit(harness.table().metadata_location).path)
+        moved[:] = found, found.rename(found.with_suffix(".away"))
+
+    arrives_twice(monkeypatch, unmount)
+    with pytest.raises(TargetUnreachableError, match="cannot be read"):
+        sink.commit([CommitRequest(piece)])
+    metadata, away = moved
+    away.rename(metadata)
+    [outcome] = sink.commit([CommitRequest(piece)])
+    assert isinstance(outcome, AlreadyCommitted)
     assert ids_of(harness) == [0, 1]
 
 

@@ -23,6 +23,7 @@ from tests.sinks.iceberg.others import (
     after_the_swap,
     append,
     append_and_roll_back,
+    arrives_twice,
     before_the_swap,
     change,
     commit,
@@ -563,6 +564,18 @@ def test_a_rewind_whose_reply_is_lost_is_looked_at_again(
     sink.rewind(KEEP, RESTORING)
     assert ids_of(harness) == [0, 1]
     assert len(snapshots(harness)) == before + 1
+
+
+def test_a_rewind_that_arrives_twice_keeps_its_files(
+    harness: IcebergHarness, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sink = harness.opened(RESTORING)
+    arrives_twice(monkeypatch)
+    sink.rewind(KEEP, RESTORING)
+    assert ids_of(harness) == [0, 1]
+    piece = harness.write(sink, rows(6), 1, RESTORING)
+    assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert ids_of(harness) == [0, 1, 6]
 
 
 @pytest.mark.parametrize("point", ["D03", "D04"])
