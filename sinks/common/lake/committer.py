@@ -79,6 +79,10 @@ class LakeCommitter(ABC, Generic[LookT, ManifestT]):
     def __init__(self, table: LakeTable[LookT, ManifestT]) -> None:
         self._lake = table
         self._made: set[PieceName] = set()
+        self._moved: dict[Path, tuple[int, ...]] = {}
+        """What is known to be as it was pre-committed, by its version: after a lost race it is not
+        read again, which would lose the next one too.
+        """
 
     @abstractmethod
     def _proven(self, name: PieceName, look: LookT) -> AlreadyCommitted | Committed | None:
@@ -176,6 +180,7 @@ class LakeCommitter(ABC, Generic[LookT, ManifestT]):
             if not isinstance(outcome, Lost)
         ]
         self._finish(stage, done)
+        self._moved.clear()
         return [outcome for outcome in outcomes if not isinstance(outcome, StagedPiece)]
 
     def _find(
@@ -253,12 +258,14 @@ class LakeCommitter(ABC, Generic[LookT, ManifestT]):
         kept, final = kept_link(piece.folder, file.number), self._final(piece, file)
         if not final.exists():
             os.utime(kept)
+            self._moved[final] = _version(kept)
             with suppress(FileExistsError):  # another driver was faster
                 _link(kept, final)
                 return
-        if digest(final) != file.sha256:
+        if self._moved.get(final) != _version(final) and digest(final) != file.sha256:
             raise not_overwritten(final)
         os.utime(final)
+        self._moved[final] = _version(final)
 
     def _final(self, piece: StagedPiece[ManifestT], file: Any) -> Path:
         return self._lake.final_path(piece.manifest, file)
@@ -307,6 +314,12 @@ def _link(kept: Path, final: Path) -> None:
         if error.errno not in _NO_LINKS:
             raise
         rename_new(kept, final)
+
+
+def _version(path: Path) -> tuple[int, ...]:
+    """Return what tells a file from another, and from itself before it was written to."""
+    found = path.lstat()
+    return found.st_dev, found.st_ino, found.st_size, found.st_mtime_ns
 
 
 def _size(path: Path) -> int | None:

@@ -280,12 +280,14 @@ def set_schema(table: Table, fields: list[NestedField]) -> None:
     table.catalog.commit_table(table, (), (added, current))
 
 
-def before_the_swap(monkeypatch: pytest.MonkeyPatch, what: Callable[[], None]) -> None:
-    """Do something once, between the manifests of a commit and the swap."""
+def before_the_swap(
+    monkeypatch: pytest.MonkeyPatch, what: Callable[[], None], times: int = 1
+) -> None:
+    """Do something once, or in so many tries, between the manifests of a commit and the swap."""
     commit, done = Catalog.commit, list[bool]()
 
     def late(self: Catalog, *given: object) -> None:
-        if not done:
+        if len(done) < times:
             done.append(True)
             what()
         commit(self, *given)  # type: ignore[arg-type]

@@ -267,13 +267,35 @@ COMMIT = [
     Mutant(
         "a file of another is not taken for ours",
         Committer._move_file,
-        "if digest(final) != file.sha256:",
-        "if False:",
+        "and digest(final) != file.sha256:",
+        "and False:",
         with_sink(
             protocol.test_a_file_of_another_in_its_place_is_not_overwritten_and_moved_away_it_commits,
             True,
         ),
         MISSING,
+    ),
+    Mutant(
+        "nor one that came there after ours",
+        Committer._move_file,
+        "if self._moved.get(final) != _version(final) and",
+        "if final not in self._moved and",
+        in_flight(
+            protocol.test_a_file_that_somebody_puts_in_place_of_a_moved_one_in_flight_is_not_committed
+        ),
+        MISSING,
+    ),
+    Mutant(
+        "a file is read once in a commit",
+        Committer._move_file,
+        "        self._moved[final] = _version(final)\n",
+        "",
+        in_flight(
+            protocol.test_what_a_driver_has_moved_or_read_is_not_read_again_after_a_lost_race,
+            True,
+            True,
+        ),
+        "assert",
     ),
     Mutant(
         "files are young when they are moved",

@@ -23,6 +23,7 @@ from harness.iceberg_harness import IcebergHarness
 from harness.rights import umask
 from harness.savepoint_world import killed
 from tests.sinks.iceberg.others import (
+    append,
     before_the_swap,
     change,
     ids_of,
@@ -36,7 +37,8 @@ from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed
 from twophase.contract.sink import CommitRequest, Predecessor
 from twophase.errors import FencedError, StopJobError, TargetChangedError, TargetUnreachableError
 from twophase.ids import Attempt, Subtask
-from twophase.sinks.common.lake import orphans
+from twophase.sinks.common.lake import committer, orphans
+from twophase.sinks.common.staging import disk
 from twophase.sinks.common.staging.manifest import FILE
 from twophase.sinks.common.staging.names import file_name
 from twophase.sinks.common.staging.staging_area import StagingArea
@@ -301,6 +303,51 @@ def final_path(harness: IcebergHarness, piece: Committable, is_moved: bool) -> P
     return folder / name
 
 
+@pytest.mark.parametrize("has_links", [True, False])
+@pytest.mark.parametrize("is_moved", [False, True], ids=["", "after a commit that died"])
+def test_what_a_driver_has_moved_or_read_is_not_read_again_after_a_lost_race(
+    harness: IcebergHarness,
+    sink: OpenIcebergSink,
+    is_moved: bool,
+    has_links: bool,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It takes long, and others write meanwhile."""
+    if not has_links:
+        monkeypatch.setattr(Path, "hardlink_to", no_links)
+    piece = harness.write(sink, rows(0))
+    final = final_path(harness, piece, is_moved)
+    read: list[Path] = []
+
+    def noted(path: Path) -> str:
+        read.append(path)
+        return disk.digest(path)
+
+    monkeypatch.setattr(committer, "digest", noted)
+    before_the_swap(monkeypatch, lambda: change(harness, append), times=3)
+    assert committed(rival_of(harness), piece) == [Committed()]
+    assert ids_of(harness) == [0, 100, 100, 100]
+    assert read == ([final] if is_moved else [])
+
+
+def test_a_file_that_somebody_puts_in_place_of_a_moved_one_in_flight_is_not_committed(
+    harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    piece = harness.write(sink, rows(0))
+    final = final_path(harness, piece, False)
+
+    def replace_it() -> None:
+        change(harness, append)
+        theirs = final.with_name("theirs")
+        theirs.write_bytes(bytes(final.stat().st_size))
+        theirs.replace(final)
+
+    before_the_swap(monkeypatch, replace_it)
+    with pytest.raises(StopJobError, match="is not the file that was pre-committed"):
+        committed(sink, piece)
+    assert ids_of(harness) == [100]
+
+
 @pytest.mark.parametrize("is_moved", [False, True], ids=["", "after a commit that died"])
 def test_a_file_is_as_young_as_its_commit(
     harness: IcebergHarness, sink: OpenIcebergSink, is_moved: bool, monkeypatch: pytest.MonkeyPatch
@@ -354,13 +401,14 @@ def test_what_was_changed_before_a_clean_up_took_it_is_lost_by_name(
     assert ids_of(harness) == []
 
 
+def no_links(*_: object) -> None:
+    raise PermissionError(errno.EPERM, "Operation not permitted")
+
+
 def test_without_hard_links_a_file_is_moved_alone(
     harness: IcebergHarness, sink: OpenIcebergSink, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def refused(*_: object) -> None:
-        raise PermissionError(errno.EPERM, "Operation not permitted")
-
-    monkeypatch.setattr(Path, "hardlink_to", refused)
+    monkeypatch.setattr(Path, "hardlink_to", no_links)
     piece = harness.write(sink, rows(0))
     assert final_path(harness, piece, True).exists()
     assert {entry.name for entry in staged_piece(harness).iterdir()} == {FILE}
