@@ -131,6 +131,31 @@ def test_a_refusal_under_a_running_job_is_waited_for(
         assert sink.commit([CommitRequest(piece)]) == [Committed()]
 
 
+def test_a_password_that_is_replaced_under_a_running_job_is_read_again(
+    harness: IcebergHarness, account: Account
+) -> None:
+    uri = harness.place.options["catalog_uri"]
+    account.grant(make_url(uri).database or "")
+    with closing(harness.opened(**account.options(uri))) as sink:
+        piece = harness.write(sink, harness.rows(range(3)))
+        account.run(f"ALTER USER {account.name} IDENTIFIED BY 'open-barley'")
+        account.end_sessions()
+        with pytest.raises(TargetUnreachableError, match="Access denied") as refused:
+            sink.commit([CommitRequest(piece)])
+        assert "what password_env or password_file names" in refused.value.remedy
+        account.password_file.write_text("open-barley")
+        assert sink.commit([CommitRequest(piece)]) == [Committed()]
+        piece = harness.write(sink, harness.rows(range(3, 5)), 1)
+        account.password_file.unlink()
+        account.end_sessions()
+        with pytest.raises(TargetUnreachableError, match="named by password_file, cannot") as lost:
+            sink.commit([CommitRequest(piece)])
+        assert "give a file with the password" in lost.value.remedy
+        account.password_file.write_text("open-barley")
+        assert sink.commit([CommitRequest(piece)]) == [Committed()]
+    assert len(harness.rows_visible()) == 5
+
+
 def test_the_password_is_in_no_log_no_text_and_no_file(
     harness: IcebergHarness, mysql: MySqlService, caplog: pytest.LogCaptureFixture
 ) -> None:

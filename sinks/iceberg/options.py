@@ -92,7 +92,9 @@ class IcebergOptions(Options):
         "or",
     )
     password_file: str | None = Field(
-        default=None, min_length=1, description="file, on the driver, that holds it"
+        default=None,
+        min_length=1,
+        description="file, on the driver, that holds it; read again for each login",
     )
     token_env: str | None = Field(
         default=None,

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from sqlalchemy import event, inspect, make_url
 from sqlalchemy.exc import SQLAlchemyError
 
-from twophase.errors import PreflightError, TargetUnreachableError, TwoPhaseError
+from twophase.errors import ConfigError, PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.options.references import authorities_in
 from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW, is_tls_refused, remedies
@@ -57,8 +58,8 @@ class DatabaseCatalog(Catalog):
             client = SqlCatalog(
                 options.catalog, init_catalog_tables=str(make).lower(), **properties
             )
-            if options.tls_ca is not None:  # PyMySQL reads it at each login
-                event.listen(client.engine, "do_connect", self._check_authorities)
+            if options.database is None:
+                event.listen(client.engine, "do_connect", self._before_login)
             self._has_tables = make or inspect(client.engine).has_table(_TABLES)
         except SQLAlchemyError as error:
             raise self._explain(error) from error
@@ -79,7 +80,34 @@ class DatabaseCatalog(Catalog):
         """What a refusal raises: once it has worked, it may again."""
         return TargetUnreachableError if self._is_open else PreflightError
 
-    def _check_authorities(self, *_: object) -> None:
+    def _before_login(
+        self, _dialect: object, _record: object, _arguments: object, parameters: dict[str, Any]
+    ) -> None:
+        """Read what may have been replaced since the last login.
+
+        Args:
+            parameters: of the login, which get the password; PyMySQL reads the authorities itself.
+        """
+        if self._options.tls_ca is not None:
+            self._check_authorities()
+        if password := self._password():
+            parameters["password"] = password
+
+    def _password(self) -> str:
+        """Return the password as it is now; empty if there is none.
+
+        Raises:
+            ConfigError: it cannot be read.
+            TargetUnreachableError: the same, after the catalog was open.
+        """
+        try:
+            return self._options.password()
+        except ConfigError as error:
+            if not self._is_open:
+                raise
+            raise TargetUnreachableError(error.what, remedy=error.remedy) from error
+
+    def _check_authorities(self) -> None:
         """Check that the file of authorities has certificates.
 
         Raises:
