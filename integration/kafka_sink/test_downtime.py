@@ -1,4 +1,6 @@
-"""A commit after a downtime that no transaction outlasts: the longest one is really over."""
+"""Brokers whose longest transaction is short: a commit after a downtime that none outlasts, and an
+abort.
+"""
 
 from __future__ import annotations
 
@@ -31,6 +33,23 @@ def topics() -> Iterator[Topics]:
         Topics(broker.bootstrap_servers) as made,
     ):
         yield made
+
+
+class TestAnAbort(ContractBase):
+    @pytest.fixture
+    def harness(self, topics: Topics) -> KafkaHarness:
+        return KafkaHarness(topics, **OPTIONS, **{"request.timeout": "20 s"})
+
+    def test_is_done_where_a_request_may_take_longer_than_any_transaction(
+        self, harness: KafkaHarness
+    ) -> None:
+        with closing(harness.opened()) as sink:
+            [waiting] = self.prepare(sink, [1], transaction_id(0), Subtask(0, 0))
+            sink.abort([waiting])
+            assert isinstance(self.commit(sink, [waiting])[0], Lost)
+            [after] = self.prepare(sink, [2], transaction_id(1), Subtask(0, 0))
+            assert self.commit(sink, [after]) == [Committed()]
+        assert self.ids_visible() == [2]
 
 
 class TestADowntime(ContractBase):

@@ -27,8 +27,8 @@ from twophase.errors import (
 from twophase.kafka_client.access import AccessError
 from twophase.kafka_client.client import BrokerClient
 from twophase.kafka_client.credentials import SecretError
-from twophase.kafka_client.options import ConnectionOptions
 from twophase.kafka_client.partitions import Partition, Topic
+from twophase.sinks.kafka.options import KafkaSinkOptions
 from twophase.sinks.kafka.requests import (
     ONGOING,
     PREPARE_COMMIT,
@@ -58,14 +58,14 @@ class Brokers:
     """An open client of the brokers.
 
     Args:
-        options: of the connection.
+        options: of the sink.
 
     Attributes:
         options: as given.
         begun: whether the sink is open: what worked once may work again (docs/decisions/0067).
     """
 
-    def __init__(self, options: ConnectionOptions) -> None:
+    def __init__(self, options: KafkaSinkOptions) -> None:
         self.options = options
         self.begun = False
         self._cluster = BrokerClient(options, rights=RIGHTS)
@@ -327,9 +327,12 @@ class Brokers:
         Returns:
             As `end`.
         """
+        options = self.options
+        # the start has checked that the brokers take the latter: they refuse what is longer
+        timeout_s = min(options.request_timeout_s, options.transaction_timeout_s)
         request = {
             "transactional_id": name,
-            "transaction_timeout_ms": int(self.options.request_timeout_s * 1000),
+            "transaction_timeout_ms": int(timeout_s * 1000),
             "producer_id": _NO_PRODUCER,
             "producer_epoch": _NO_PRODUCER,
             "max_version": _INIT_VERSION,
