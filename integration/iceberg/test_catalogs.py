@@ -72,9 +72,6 @@ CASES: dict[str, Test] = {
         writers.test_the_first_commit_of_two_drivers_wins_and_the_other_finds_its_proof
     ),
     "a commit arrives twice": in_flight(writers.test_a_commit_that_arrives_twice_keeps_its_files),
-    "a commit arrives twice and the table is away": in_flight(
-        writers.test_a_refused_commit_keeps_its_files_if_a_look_does_not_tell_whether_it_was_made
-    ),
     "tasks are one snapshot": with_sink(writers.test_a_commit_of_several_tasks_is_one_snapshot),
     "others change it without end": in_flight(
         writers.test_a_table_that_others_change_without_end_is_retried_later
