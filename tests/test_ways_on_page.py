@@ -32,8 +32,8 @@ ELSEWHERE = {
     ): "tests/beginnings/test_renamed.py::"
     "test_a_renamed_job_whose_log_was_moved_away_does_not_write_its_rows_again",
     (
-        "the target is gone for good, or was created again, while a checkpoint waited for its "
-        "commit there"
+        "the target is gone for good, or another one has its place, while a checkpoint waited for "
+        "its commit there"
     ): "tests/beginnings/test_another_target.py::"
     "test_what_waits_in_a_target_that_is_gone_is_given_up_by_who_begins_in_another",
     "restore.path names what a rewind has taken back": "tests/operations/savepoint/"

@@ -190,6 +190,19 @@ def lose_piece(world: BeginningWorld) -> list[int]:
     return numbers
 
 
+@pytest.mark.parametrize("policy", ["refuse", "rewind"])
+def test_what_a_restore_finds_lost_of_the_job_s_own_may_still_be_written_again(
+    world: BeginningWorld, policy: str
+) -> None:
+    """Nothing of what the restore names is given up that the source still has."""
+    path = unfinished(world)
+    lose_piece(world)
+    with pytest.raises(LostCommittableError) as caught:
+        world.drive(3, **restoring(path, policy))
+    assert "twophase repair rewrite reads their records again" in caught.value.remedy
+    assert f"--checkpoint 1 --sink facts --restore {path}" in caught.value.remedy
+
+
 FORK = "orders-fork"
 
 

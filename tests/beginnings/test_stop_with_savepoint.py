@@ -27,6 +27,7 @@ from twophase.errors import (
     TwoPhaseError,
 )
 from twophase.events import CheckpointDeclined
+from twophase.ids import Attempt
 from twophase.operations.savepoint.make import SavepointMaker, open_savepoint
 from twophase.state.journal.history import History
 
@@ -167,6 +168,13 @@ def test_a_job_is_saved_while_a_sink_that_takes_no_rows_either_is_down(
     assert world.ids() == [[*range(40)]] * 2
 
 
+class Declines:
+    """The writers of a sink that takes no rows."""
+
+    def __call__(self, *_: object) -> NoReturn:
+        raise DeclinedError("a hiccup")
+
+
 @dataclass(frozen=True)
 class DeclinesBehind:
     """The writers of a sink that takes no rows, and says so when another sink is ahead of it."""
@@ -206,6 +214,43 @@ def test_a_job_whose_sink_that_is_ahead_is_down_is_stopped_without_a_savepoint(
     assert not job.engine.is_active
     PlainJob(world, 4).run()
     assert world.ids() == [[*range(40)]] * 2
+
+
+@pytest.mark.parametrize("mode", ["exactly_once", "at_least_once"])
+def test_a_micro_batch_that_is_tried_again_in_place_is_decided_first(
+    world: BeginningWorld, threads: ThreadPoolExecutor, mode: str
+) -> None:
+    """All sinks answer, one has declined an attempt, which is tolerated. I stop the job with a
+    savepoint while that attempt is being closed: it is tried again, and saved.
+    """
+    closes, go_on = Event(), Event()
+
+    class DeclinesOnce(OpenFolderSink):
+        asked = 0
+
+        def writers(self) -> Any:
+            DeclinesOnce.asked += 1
+            return Declines() if self.asked == 2 else super().writers()
+
+        def fence(self, attempt: Attempt) -> None:
+            if self.asked == 2:
+                closes.set()
+                assert go_on.wait(_DEADLINE_S)
+            super().fence(attempt)
+
+    world.sinks, world.kinds["facts"] = ("lake", "facts"), DeclinesOnce
+    options = {"checkpoint.mode": mode, "checkpoint.tolerable_failures": 1}
+    job = PlainJob(world, 2, options=options, forever=True)
+    job.start()
+    assert closes.wait(_DEADLINE_S)
+    path = world.root / "saved"
+    stopping = threads.submit(job.savepoints.stop, str(path))
+    try:
+        assert not ends(stopping, 0.5)
+    finally:
+        go_on.set()
+    assert stopping.result(_DEADLINE_S) == str(path)
+    assert world.ids() == [[*range(20)]] * 2
 
 
 def test_a_job_with_nothing_to_save_is_not_stopped_for_it(world: BeginningWorld) -> None:

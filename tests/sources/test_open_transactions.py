@@ -7,7 +7,8 @@ that lives in memory.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from typing import Any
 
 import pytest
 
@@ -202,6 +203,21 @@ def test_a_topic_that_is_released_is_given_up_with_what_its_transactions_hold(
     leg = SourceLeg("twophase-kafka", OPTIONS | {"subscribe": "other"})
     _, [lost] = KafkaSource().missing(leg, offset(at).to_line(), ["t"])
     assert f"offsets {at} to {HIGH - 1}: {left} records are not read" in lost
+
+
+class Appending(MemoryCluster):
+    """A record arrives just after the answer that there is none of a time."""
+
+    def at_timestamp(self, partitions: Collection[Partition], milliseconds: int) -> Any:
+        found = super().at_timestamp(partitions, milliseconds)
+        self.logs["t"][1][0].end += 1
+        return found
+
+
+def test_a_record_that_comes_while_a_start_at_a_time_is_looked_up_is_read() -> None:
+    memory = Appending({"t": ("id-1", [Log(0, 10)])})
+    found = Job(memory, startingOffsets="timestamp:1000").next(SourceOffset.initial("kafka"))
+    assert found.start.positions() == {Partition("t", 0): 10}
 
 
 @pytest.mark.parametrize("position", [STABLE, READ])

@@ -52,21 +52,21 @@ class TriggerGate:
     def __init__(self, context: JobContext) -> None:
         self._context = context
         self._last_commit_s = float("-inf")
-        self._waits = self._pauses = self._stays = False
+        self._waits = self._closes = self._stays = False
         self._lock = threading.Lock()
 
     @contextmanager
-    def waiting(self, number: int, *, pauses: bool = False) -> Iterator[None]:
+    def waiting(self, number: int, *, closes: bool = False) -> Iterator[None]:
         """Wait in the block for what comes before the trigger; a stop need not outwait it.
 
         Args:
             number: n.
-            pauses: whether it is a pause that is waited for.
+            closes: whether an older attempt is being closed, which takes a moment only.
 
         Raises:
             DeclinedError: `stop_if_waiting` has stopped the job meanwhile.
         """
-        self._pauses, self._waits = pauses, True
+        self._closes, self._waits = closes, True
         try:
             yield
         finally:
@@ -75,14 +75,14 @@ class TriggerGate:
         if self._stays:
             raise self.stopped(number)
 
-    def stop_if_waiting(self, *, in_a_pause: bool) -> bool:
-        """Stop the job if an attempt waits for its trigger; return whether one does.
+    def stop_if_waiting(self, *, but_for_a_moment: bool) -> bool:
+        """Stop the job if an attempt waits for its trigger; return whether it does.
 
         Args:
-            in_a_pause: also if it waits for a pause.
+            but_for_a_moment: not if it waits until an older attempt is closed.
         """
         with self._lock:
-            if not self._waits or (self._pauses and not in_a_pause):
+            if not self._waits or (self._closes and but_for_a_moment):
                 return False
             self._stays = True
             self._context.stopping.set()
@@ -107,7 +107,7 @@ class TriggerGate:
             CheckpointFailureReason.MINIMUM_TIME_BETWEEN_CHECKPOINTS,
             f"checkpoint.min_pause ({pause_s:g} s) ends in {left_s:.3g} s",
         )
-        with self.waiting(number, pauses=True):
+        with self.waiting(number):
             if clock.wait(self._context.stopping, left_s):
                 raise self.stopped(number)
 

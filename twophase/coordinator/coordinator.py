@@ -161,11 +161,14 @@ class CheckpointCoordinator:
     def stop_if_waiting(self) -> bool:
         """Stop the job if its next attempt is not triggered, but waits; return whether it does.
 
-        It waits for a sink that has to commit or to abort first, or for a pause. One that waits for
-        a pause while a sink is ahead is not stopped: no savepoint can be made before its
-        checkpoint is whole. Called from any thread.
+        It waits for older ones to be committed, or for a pause. If it waits until an older attempt
+        is closed, or while a sink is ahead, before whose checkpoint is whole no savepoint can be
+        made, the job is only stopped if a sink does not answer. Called from any thread.
         """
-        return self._gate.stop_if_waiting(in_a_pause=not self.history.sink_decisions)
+        retries = self.context.commit_loop.is_retrying
+        if self.history.sink_decisions and not retries:
+            return False
+        return self._gate.stop_if_waiting(but_for_a_moment=not retries)
 
     def recover(
         self, previous_generation: int | None = None, restore: Restore | None = None
@@ -377,7 +380,7 @@ class CheckpointCoordinator:
             )
         will_retry = self._tolerates(pending.checkpoint, error) and not stopping
         self._note_declined(pending, error, will_retry=will_retry)
-        with self._gate.waiting(pending.checkpoint):
+        with self._gate.waiting(pending.checkpoint, closes=True):
             return self._close(pending) and will_retry
 
     def _close(self, pending: PendingCheckpoint) -> bool:

@@ -97,9 +97,21 @@ class CommitLoop:
         self._check = check
         self._restored_from = ""
         self._sink_ahead = SinkAhead.REFUSE
+        self._adopts = False
+        self._retried: list[CompletedCheckpoint] = []
+
+    @property
+    def is_retrying(self) -> bool:
+        """True while a sink has not committed a checkpoint at the first try."""
+        return bool(self._retried)
 
     def over(
-        self, sinks: Mapping[str, OpenSink], restored_from: str, sink_ahead: SinkAhead
+        self,
+        sinks: Mapping[str, OpenSink],
+        restored_from: str,
+        sink_ahead: SinkAhead,
+        *,
+        adopts: bool = True,
     ) -> CommitLoop:
         """Return a loop like this one, over the sinks of what is restored.
 
@@ -107,9 +119,11 @@ class CommitLoop:
             sinks: in the order of the job.
             restored_from: what was given as `restore.path`.
             sink_ahead: the policy that was given with it.
+            adopts: whether it commits what is restored, and not what the job's own log has decided.
         """
         other = copy(self)
         other._sinks, other._restored_from, other._sink_ahead = sinks, restored_from, sink_ahead
+        other._adopts = adopts
         if sink_ahead is SinkAhead.FORK:
             other._explain = partial(_target_of_original, restored_from)
             other._check = None  # the fences there are of the first job's drivers
@@ -134,18 +148,24 @@ class CommitLoop:
         """
         left, reported = self._pieces(checkpoint), set[str]()
         retries, delay_s, began_s = 0, self._backoff_s, self._clock.monotonic_s()
-        while True:
-            left, reasons = self._try_sinks(checkpoint, left, retries, reported, own=own)
-            if not left:
-                return True
-            retries += 1
-            for sink, reason in reasons.items():
-                waiting_s = self._clock.monotonic_s() - began_s
-                where = (checkpoint.job, checkpoint.checkpoint, sink)
-                self._observers(CommitRetried(*where, reason, retries, waiting_s, delay_s))
-            if self._clock.wait(self._stopping, delay_s):
-                return False
-            delay_s = min(delay_s * 2, self._backoff_max_s)
+        try:
+            while True:
+                left, reasons = self._try_sinks(checkpoint, left, retries, reported, own=own)
+                if not left:
+                    return True
+                if not retries:
+                    self._retried.append(checkpoint)
+                retries += 1
+                for sink, reason in reasons.items():
+                    waiting_s = self._clock.monotonic_s() - began_s
+                    where = (checkpoint.job, checkpoint.checkpoint, sink)
+                    self._observers(CommitRetried(*where, reason, retries, waiting_s, delay_s))
+                if self._clock.wait(self._stopping, delay_s):
+                    return False
+                delay_s = min(delay_s * 2, self._backoff_max_s)
+        finally:
+            if retries:
+                self._retried.remove(checkpoint)
 
     def try_once(self, checkpoint: CompletedCheckpoint) -> bool:
         """Try every piece of a checkpoint of this driver once; see `commit`.
@@ -275,7 +295,7 @@ class CommitLoop:
             return sink.commit(requests)
         except TargetChangedError:
             before = requests[0].predecessor
-            if not self._restored_from or before is None or not knows(sink.history(), before):
+            if not self._adopts or before is None or not knows(sink.history(), before):
                 raise
             return sink.commit([replace(request, predecessor=None) for request in requests])
 
@@ -312,7 +332,7 @@ class CommitLoop:
     def _ways_on(self, checkpoint: CompletedCheckpoint, sink: str) -> str:
         """Say how lost rows are written again, if they can be, and how to go on without them."""
         accept = self._accepting(checkpoint, sink)
-        if not self._restored_from:
+        if not self._adopts:
             return (
                 "twophase repair rewrite reads their records again, if their source still has "
                 "them and the plan keeps no state; otherwise let the job go on without them: "

@@ -94,7 +94,8 @@ def own_commit_loop(context: JobContext, restore: Restore | None) -> CommitLoop:
     """Return the loop that commits what the job's own log has decided, before a restore if any."""
     if restore is None or restore.sink_ahead is SinkAhead.FORK:
         return context.commit_loop
-    return commit_loop_of(context, restore)
+    path = restore.lineage.restored_from
+    return context.commit_loop.over(context.sinks, path, restore.sink_ahead, adopts=False)
 
 
 def commit_loop_of(context: JobContext, restore: Restore) -> CommitLoop:

@@ -83,8 +83,9 @@ class StartResolver:
                 assert_never(starting)
 
     def _at_timestamp(self, milliseconds: int) -> dict[Partition, int]:
+        # first: what comes after this look is newer than the records that no time is found for
+        highs = self._cluster.high_watermarks(list(self._ends))
         found = self._cluster.at_timestamp(list(self._ends), milliseconds)
-        highs = self._cluster.high_watermarks([key for key, at in found.items() if at is None])
         # where no record has that time yet, those of open transactions are older too
         return {
             key: highs.get(key, self._ends[key]).offset if at is None else at
