@@ -38,7 +38,7 @@ def _commit_orphans(self: Orphans, below: Any, kept: Any) -> int:
     return len(found)
 
 
-def _call_committed(self: CheckpointCompleter, decision: Any) -> bool:
+def _call_committed(self: CheckpointCompleter, decision: Any, **_: Any) -> bool:
     if not decision.committed:
         self._log.append(CommittedRecord(decision.lineage, decision.checkpoint))
     return True

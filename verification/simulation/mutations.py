@@ -313,7 +313,7 @@ def _cut_of_committed(self: SavepointMaker, storage: Any, *, committed_only: boo
     return _real_read_cut(self, storage, committed_only=True)
 
 
-def _commit_own_sinks_only(loop: CommitLoop, sinks: Mapping[str, Any], *_: Any) -> Any:
+def _commit_own_sinks_only(loop: CommitLoop, sinks: Mapping[str, Any], *_: Any, **__: Any) -> Any:
     return loop if sinks is loop._sinks else SimpleNamespace(commit=lambda _: True)
 
 
@@ -474,7 +474,7 @@ def _fold_without_sinks(self: JobLog, history: History) -> None:
 _real_fold = JobLog.fold
 
 
-_LEFT_AHEAD = (SinkDecisions, "commit", lambda _: True)
+_LEFT_AHEAD = (SinkDecisions, "commit", lambda *_: True)
 
 _IN_WORLDS: dict[str, tuple[str, Sequence[Any]]] = {
     "a sink commits ahead without a record": (
