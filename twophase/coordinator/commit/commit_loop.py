@@ -18,7 +18,7 @@ from typing import assert_never
 from twophase.contract.committable import Committable
 from twophase.contract.outcome import AlreadyCommitted, CommitOutcome, Committed, Lost, RetryLater
 from twophase.contract.sink import CommitRequest, OpenSink, Predecessor, predecessor_missing
-from twophase.coordinator.commit.proofs import knows, moved
+from twophase.coordinator.commit.proofs import RefusedCommit, knows, moved
 from twophase.errors import (
     ConfigError,
     LostCommittableError,
@@ -34,12 +34,7 @@ from twophase.internals.redaction import shown
 from twophase.options.job_options import SinkAhead
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 
-Explain = Callable[
-    [CompletedCheckpoint, OpenSink, str, TargetChangedError, str], TargetChangedError
-]
-"""Returns the error of a sink that cannot commit a checkpoint, since its target is another one or
-lacks something; the last argument is the command that accepts the loss of the checkpoint there.
-"""
+Explain = Callable[[RefusedCommit], TargetChangedError]
 
 Check = Callable[[CompletedCheckpoint, OpenSink], None]
 
@@ -269,9 +264,8 @@ class CommitLoop:
             explain = self._explain
             if explain is None:
                 raise
-            raise explain(
-                checkpoint, sink, name, error, self._accepting(checkpoint, name)
-            ) from error
+            accept = self._accepting(checkpoint, name)
+            raise explain(RefusedCommit(checkpoint, sink, name, error, accept)) from error
         except StopJobError:
             raise
         except (ConfigError, PreflightError) as error:
@@ -385,31 +379,16 @@ def _tried(pieces: Sequence[Committable], outcomes: Sequence[CommitOutcome]) -> 
     return _Try(left, reasons[0] if reasons else "", lost, committed)
 
 
-def _target_that_begins(
-    explain: Explain,
-    checkpoint: CompletedCheckpoint,
-    sink: OpenSink,
-    name: str,
-    error: TargetChangedError,
-    accept: str,
-) -> TargetChangedError:
+def _target_that_begins(explain: Explain, refused: RefusedCommit) -> TargetChangedError:
     """Return the error of a restore: a sink may begin in another target, which lacks all before."""
-    if checkpoint.elsewhere(name, sink.target()):
-        return moved(checkpoint, sink, name, error, accept)
-    return explain(checkpoint, sink, name, error, accept)
+    return moved(refused) if refused.is_elsewhere else explain(refused)
 
 
-def _target_of_original(
-    path: str,
-    checkpoint: CompletedCheckpoint,
-    _: OpenSink,
-    __: str,
-    error: TargetChangedError,
-    ___: str,
-) -> TargetChangedError:
+def _target_of_original(path: str, refused: RefusedCommit) -> TargetChangedError:
     """Return the error of a fork: what the target lacks is in the log of the first job."""
+    checkpoint = refused.checkpoint
     return TargetChangedError(
-        error.what,
+        refused.error.what,
         remedy="restore the target to its previous state; or commit it with the job file of "
         f"{checkpoint.job!r}, whose error says what is missing, and how to go on without it: "
         f"{_finish(path, checkpoint)}",

@@ -18,7 +18,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 from twophase.contract.sink import OpenSink, Predecessor, SinkHistory
 from twophase.errors import (
@@ -34,6 +34,30 @@ from twophase.state.journal.entries import Proof, SinkDecision
 from twophase.state.journal.log import JobLog
 
 _log = logging.getLogger("twophase")
+
+
+@dataclass(frozen=True)
+class RefusedCommit:
+    """A commit that a sink has refused, since its target is another one or lacks something.
+
+    Attributes:
+        checkpoint: a decided one.
+        sink: the sink.
+        name: its name.
+        error: of the sink.
+        accept: the command that accepts the loss of the checkpoint there.
+    """
+
+    checkpoint: CompletedCheckpoint
+    sink: OpenSink
+    name: str
+    error: TargetChangedError
+    accept: str
+
+    @property
+    def is_elsewhere(self) -> bool:
+        """Whether pieces of it wait in a target that the sink has left."""
+        return bool(self.checkpoint.elsewhere(self.name, self.sink.target()))
 
 
 class Proofs:
@@ -201,30 +225,16 @@ class Proofs:
             "another name and checkpointLocation.",
         )
 
-    def explain(
-        self,
-        checkpoint: CompletedCheckpoint,
-        sink: OpenSink,
-        name: str,
-        error: TargetChangedError,
-        accept: str,
-    ) -> TargetChangedError:
-        """Return the error of a refused commit, with what the target lacks, if it does.
-
-        Args:
-            checkpoint: a decided one.
-            sink: the sink.
-            name: its name.
-            error: of the sink.
-            accept: the command that accepts the loss of the checkpoint there.
-        """
+    def explain(self, refused: RefusedCommit) -> TargetChangedError:
+        """Return the error of a refused commit, with what the target lacks, if it does."""
+        checkpoint, sink = refused.checkpoint, refused.sink
         try:
             history = sink.history()
         except Exception:  # noqa: BLE001 the sink's own error stands; there is nothing to add
-            return error
-        required = checkpoint.predecessors_in(name)
+            return refused.error
+        required = checkpoint.predecessors_in(refused.name)
         if not (lacked := [proof for proof in required if not knows(history, proof)]):
-            return moved(checkpoint, sink, name, error, accept)
+            return moved(refused)
         gap = self.changed(lacked[0], sink, history)
         return TargetChangedError(
             f"{gap.what} Checkpoint {checkpoint.checkpoint} is decided and "
@@ -252,18 +262,13 @@ class Proofs:
         )
 
 
-def moved(
-    checkpoint: CompletedCheckpoint,
-    sink: OpenSink,
-    name: str,
-    error: TargetChangedError,
-    accept: str,
-) -> TargetChangedError:
+def moved(refused: RefusedCommit) -> TargetChangedError:
     """Return the error with the way on from pieces that wait in a target that the sink has left."""
-    if checkpoint.elsewhere(name, sink.target()):
+    error = refused.error
+    if refused.is_elsewhere:
         way = (
             "If this one has taken its place for good, go on without what waits there to be "
-            f"committed: {accept}"
+            f"committed: {refused.accept}"
         )
         error.remedy = f"{error.remedy} {way}" if error.remedy else way
     return error
