@@ -14,10 +14,15 @@ _SERVERS = {"mysql": "own_mysql", "hive": "metastore", "rest": "rest_server"}
 
 
 def place_of(kind: str, request: pytest.FixtureRequest, folder: Path) -> Place:
-    """Return a place in a catalog of a kind, whose server is started if it is not."""
+    """Return a place in a catalog of a kind, whose server is started if it is not.
+
+    Its sessions end with the test.
+    """
     server, warehouses = server_of(kind, request), request.getfixturevalue("warehouses")
     if kind == "mysql":
-        return MySqlPlace(folder / "lake", server)
+        place = MySqlPlace(folder / "lake", server)
+        request.addfinalizer(place.end_sessions)
+        return place
     if kind == "hive":
         return MetastorePlace(server.port, warehouses / kind)
     return RestPlace(server.uri, warehouses / kind)
