@@ -147,6 +147,21 @@ def test_the_folder_in_which_it_has_begun_can_be_another_one(world: FileWorld) -
     assert world.ids() == [[*range(20), *range(40, 50)], [*range(50)]]
 
 
+def test_what_it_goes_back_to_is_named_where_no_folder_tells(world: FileWorld) -> None:
+    path = older(world)
+    shutil.copytree(world.root / "job", world.root / "backup")
+    assert killed("F07", lambda: world.drive(5, **restoring(path, "rewind")))
+    shutil.rmtree(world.root / "job")
+    (world.root / "backup").rename(world.root / "job")
+    code, output = world.give_up(*REASON)
+    assert (code, "--restore PATH" in output) == (3, True)
+    code, output = world.give_up(*REASON, "--restore", str(path))
+    assert code == 0, output
+    assert f"Job {JOB}, the rewind to {path}" in output
+    world.drive(5)
+    assert world.ids() == [[*range(50)]] * 2
+
+
 def test_where_the_newest_folder_is_gone_the_next_step_is_named(world: FileWorld) -> None:
     path = older(world)
     assert killed("S12", lambda: world.drive(5, "again", **restoring(path, "rewind")))

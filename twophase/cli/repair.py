@@ -40,7 +40,7 @@ from twophase.contract.sink import CompletesPartitions
 from twophase.coordinator.commit.context import JobContext
 from twophase.errors import ConfigError
 from twophase.internals.clock import SystemClock
-from twophase.operations.repair.abandon_rewind import RewindRepair
+from twophase.operations.repair.abandon_rewind import RewindRepair, rewind_named
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.repair.adoption_plan import AdoptionPlan
@@ -236,11 +236,18 @@ def adopt_from_target(
     is_flag=True,
     help="The job's newest folder is gone for good: give the rewind up for an older one.",
 )
+@click.option(
+    "--restore",
+    "restore_path",
+    metavar="PATH",
+    help="What the rewind goes back to, if the folder in which it has begun is gone for good.",
+)
 @_repair_options
 def abandon_rewind(
     job_file: Path,
     begun_in: str | None,
     newest_folder_gone: bool,
+    restore_path: str | None,
     checkpoint_location: str | None,
     reason: str | None,
     yes: bool,
@@ -258,10 +265,15 @@ def abandon_rewind(
       twophase repair abandon-rewind orders.yaml
     """
     _require_reason(reason, yes=yes)
-    with repair_context(job_file, checkpoint_location, verbose=is_verbose()) as (job, context):
+    restore = {"restore.path": restore_path, "restore.sink_ahead": restore_path and "rewind"}
+    setup = repair_context(job_file, checkpoint_location, restore, verbose=is_verbose())
+    with setup as (job, context):
         elsewhere = _log_of(begun_in, context.job) if begun_in else None
         declared = make_sinks(job, Mistakes(job_file.name))
-        repairing = RewindRepair(context, declared, elsewhere, newest_is_gone=newest_folder_gone)
+        named = rewind_named(context) if restore_path else None
+        repairing = RewindRepair(
+            context, declared, elsewhere, named=named, newest_is_gone=newest_folder_gone
+        )
         plan = repairing.plan()
         print_lines(abandon_lines(plan, context))
         note = _ask("Give the rewind up?", reason, yes=yes)

@@ -216,6 +216,9 @@ REWOUND = World(
     head_start=True,
     budget=Budget(crashes=2, savepoints=1, rewinds=2),
 )
+REWOUND_TOLD = replace(
+    REWOUND, name="rewound, told", about="the same, and a sink tells of half", tells_half=True
+)
 REWOUND_BESIDE = World(
     "rewound beside a driver",
     "the same while another driver is anywhere",
@@ -261,6 +264,7 @@ HALF_REWOUND_SWAPPED = World(
     "half rewound, swapped",
     "a rewind has begun, and a target loses all of its rows",
     (MEMORY,),
+    tells_half=True,
     checkpoints=2,
     head_start=True,
     budget=Budget(crashes=2, savepoints=1, rewinds=1, swaps=1),
@@ -269,6 +273,7 @@ HALF_REWOUND_FORGOTTEN = World(
     "half rewound, forgotten",
     "a rewind has begun, and what it goes back to is gone",
     (MEMORY,),
+    tells_half=True,
     checkpoints=2,
     head_start=True,
     budget=Budget(crashes=2, savepoints=1, rewinds=1, deletions=1, folds=1),
@@ -279,6 +284,7 @@ HALF_REWOUND_FOLDER_RESTORED = World(
     "it or not",
     (MEMORY,),
     finishes_rewinds=False,
+    tells_half=True,
     checkpoints=2,
     head_start=True,
     budget=Budget(crashes=2, savepoints=1, rewinds=1, copies=1, folder_restores=1),
@@ -318,6 +324,9 @@ ABANDONED = World(
     head_start=True,
     budget=Budget(crashes=2, savepoints=1, rewinds=1, repairs=1),
 )
+ABANDONED_TOLD = replace(
+    ABANDONED, name="abandoned, told", about="the same, and a sink tells of half", tells_half=True
+)
 ABANDONED_LATER = replace(
     ABANDONED,
     name="abandoned, rewound again",
@@ -353,9 +362,11 @@ SMALL = (
     SAVED,
     SAVED_BESIDE,
     REWOUND,
+    REWOUND_TOLD,
     REWOUND_BESIDE,
     REWOUND_ELSEWHERE,
     ABANDONED,
+    ABANDONED_TOLD,
     ABANDONED_LATER,
     HALF_REWOUND_SWAPPED,
     HALF_REWOUND_FORGOTTEN,

@@ -6,7 +6,8 @@ is possible at none of them is where the product and the model part.
 
     1. A step that emits an event owes it: its driver does nothing else before it has reported it.
     2. After COMMITTED, once its sweep is over, a driver has chores, in order; the last is to tell
-       that it has committed.
+       that it has committed. If the sweep fails, or one of them, it tells that all the same, and
+       then that it has failed.
     3. Only an end forgives what is owed: a driver may die between a step and its event. Whoever
        tells something later has reported everything before. `verification.model.test_refused` lists
        what may be missing all the same.
@@ -25,10 +26,10 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
-from itertools import permutations
+from itertools import compress, permutations
 from typing import NamedTuple
 
-from twophase.events import Event, SinkAcknowledged
+from twophase.events import Event, JobRestarting, JobStopped, SinkAcknowledged
 from verification.model import recovery, savepoints, sinks, steps
 from verification.model.checkpoint import target_of
 from verification.model.event_map import (
@@ -122,7 +123,9 @@ def accept(world: TracedWorld, trace: Trace) -> int:
     Raises:
         RejectedTraceError: names the first event that nothing explains.
     """
-    trace = [told for told in trace if not isinstance(told[1], OF_NO_STEP)]
+    failures = [_fails_next(trace, place) for place in range(len(trace))]
+    of_a_step = [not isinstance(event, OF_NO_STEP) for _, event in trace]
+    trace, failures = [*compress(trace, of_a_step)], [*compress(failures, of_a_step)]
     # whoever tells nothing more may do anything
     while trace and isinstance(trace[-1][1], Started | Ended):
         trace = trace[:-1]
@@ -140,10 +143,24 @@ def accept(world: TracedWorld, trace: Trace) -> int:
                 after for point in reached for after in follower.start(point, event, moved=moved)
             }
         else:
-            points = {after for point in reached for after in follower.tell(point, number, event)}
+            fails = failures[place]
+            points = {
+                after
+                for point in reached
+                for after in follower.tell(point, number, event, fails=fails)
+            }
         if not points:
             raise RejectedTraceError(trace, place)
     return seen
+
+
+def _fails_next(trace: Trace, place: int) -> bool:
+    """Whether what a driver tells next is that it has failed."""
+    number, _ = trace[place]
+    following = next((event for other, event in trace[place + 1 :] if other == number), None)
+    return isinstance(following, JobRestarting) or (
+        isinstance(following, JobStopped) and following.cause != ""
+    )
 
 
 def _upcoming(world: TracedWorld, trace: Trace) -> list[Upcoming]:
@@ -330,8 +347,8 @@ class _Follower:
             begun = transition.state._replace(budget=self.world.budget)
             yield point._replace(state=begun, notes=(*point.notes, Note()))
 
-    def tell(self, point: Point, number: int, event: Event) -> Iterator[Point]:
-        """The points after the event, if it is possible now."""
+    def tell(self, point: Point, number: int, event: Event, *, fails: bool) -> Iterator[Point]:
+        """The points after the event, if it is possible now of a driver that goes on or fails."""
         driver, note = point.state.drivers[number - 1], point.notes[number - 1]
         if isinstance(event, Ended):
             state = (
@@ -349,6 +366,8 @@ class _Follower:
                     else note._replace(chores=note.chores[1:])
                 )
                 yield point._replace(lineages=lineages).with_note(number, reported)
+        elif fails and note.chores and note.chores[-1] == self.world.said(event):
+            yield point.with_note(number, note._replace(chores=()))
 
 
 _COMMITTING = frozenset({steps.RECOMMIT, steps.IDLE, steps.REPLAY})

@@ -12,9 +12,9 @@
     I7  no driver takes a record for its own that was not at the end of the log; no checkpoint is
         decided twice; nothing undecided of an attempt below `closed` is pre-committed, or can be
     I8  a driver gives a decided piece up for lost only if somebody has rolled it back by hand, or a
-        driver over a copy of the folder, or its target was restored from a backup; it says that a
-        target has changed only if one has; and no driver goes on over a target that
-        lacks what is committed
+        driver over a copy of the folder or in a folder that was restored from one, or its target
+        was restored from a backup; it says that a target has changed only if one has; and no driver
+        goes on over a target that lacks what is committed
     rows exactly once: in each sink a range of rows is visible from one attempt only, and
         no range is left out
     rewinds: no driver goes on over one that is half done
@@ -47,6 +47,7 @@ from verification.model.pieces import (
     VISIBLE,
     Piece,
 )
+from verification.model.savepoints import is_behind
 from verification.model.state import CHANGED, LOST, REFUSED, Decided, Driver, State
 from verification.model.steps import IDLE, RUNNING
 from verification.model.ways_on import there_is_a_way_on
@@ -226,10 +227,25 @@ def losses_are_real(world: World, state: State) -> bool:
     if state.overlooked or (CHANGED in state.drivers and not state.changed and not rewound):
         return False
     explained = state.changed or state.returned or state.other is not None or rewound
+    explained = explained or _was_forgotten(state)
     return (
         LOST not in state.drivers
         or explained
         or any(piece.status == ROLLED_BACK for piece in _pieces(state))
+    )
+
+
+def _was_forgotten(state: State) -> bool:
+    """Whether the folder is an older copy, over which a driver has rolled back what it does not
+    know. What a savepoint that was carried elsewhere does not hold, nobody looks for.
+    """
+    saved = state.saved if state.moved else None
+    return any(
+        found.lost
+        and not (saved and is_behind(saved, found[:2]))
+        and all(_name(piece) != found.name_in(place) for piece in sink.pieces)
+        for found in state.decided
+        for place, sink in enumerate(state.sinks)
     )
 
 

@@ -17,6 +17,7 @@ from collections.abc import Iterator
 
 from verification.model import steps
 from verification.model.explore import Transition
+from verification.model.pieces import VISIBLE, Sink
 from verification.model.state import (
     ABANDON,
     ACCEPT,
@@ -175,8 +176,8 @@ def _noted(state: State, slot: Slot) -> State:
     """For the invariants: a decision is durable."""
     if isinstance(slot.record, Repaired):
         return _noted_repair(state, slot.nonce, slot.record)
-    if isinstance(slot.record, Begin) and state.taken_back:
-        return _rewound(state, slot.record.lineage)
+    if isinstance(slot.record, Begin):
+        return _adopted(_rewound(state, slot.record.lineage), slot.record.lineage)
     if not isinstance(slot.record, Decide | DecideSink):
         return state
     decision = slot.record.decision
@@ -203,6 +204,29 @@ def _rewound(state: State, lineage: Lineage) -> State:
             else found
             for found in state.decided
         )
+    )
+
+
+def _adopted(state: State, lineage: Lineage) -> State:
+    """The same: what a savepoint has kept is a checkpoint of the job again, though the folder was
+    replaced by an older copy in between.
+    """
+    kept = dict(lineage.ancestors)
+    return state._replace(
+        decided=tuple(
+            found._replace(lost=False)
+            if found.lost
+            and found.number <= kept.get(found.lineage, -1)
+            and all(_shows(sink, found.name_in(at)) for at, sink in enumerate(state.sinks))
+            else found
+            for found in state.decided
+        )
+    )
+
+
+def _shows(sink: Sink, name: tuple[int, ...]) -> bool:
+    return any(
+        (*piece[:4], piece.owner) == name and piece.status in VISIBLE for piece in sink.pieces
     )
 
 

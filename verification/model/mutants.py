@@ -246,6 +246,12 @@ MUTANTS = (
         I2,
     ),
     Mutant(
+        Mistake.FINISHED_IN_AN_OLDER_FOLDER,
+        "calls a savepoint finished in a folder that does not know its checkpoint",
+        worlds.HALF_REWOUND_FOLDER_RESTORED,
+        I8,
+    ),
+    Mutant(
         Mistake.REWIND_BEFORE_TAKEOVER,
         "takes rows back before it has taken the job over",
         worlds.REWOUND_BESIDE,

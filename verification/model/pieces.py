@@ -83,6 +83,7 @@ class Sink(NamedTuple):
         pieces: what is left of all branches, sorted.
         marks: for each lineage the checkpoint up to which all is committed, sorted.
         target: 1 on another server than the one that it began on.
+        half_rewound: as in `SinkHistory`.
         closed: for the invariants: the attempt below which a driver believes that
             nothing can be left.
     """
@@ -92,3 +93,4 @@ class Sink(NamedTuple):
     marks: tuple[tuple[int, int], ...] = ()
     closed: Attempt = NOTHING
     target: int = 0
+    half_rewound: bool = False

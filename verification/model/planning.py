@@ -242,7 +242,8 @@ def _memory(sink: Sink) -> Memory:
     proofs = [piece[:2] for piece in sink.pieces if piece.status in VISIBLE]
     for lineage, number in (*proofs, *sink.marks):
         highest[lineage] = max(highest.get(lineage, -1), number)
-    return Memory(sink.fence[0], tuple(sorted(highest.items())), sink.target)
+    committed = tuple(sorted(highest.items()))
+    return Memory(sink.fence[0], committed, sink.target, sink.half_rewound)
 
 
 def remembering(sinks: Mapping[str, ObservedSink], found: Remembered) -> dict[str, ObservedSink]:
@@ -253,18 +254,18 @@ def remembering(sinks: Mapping[str, ObservedSink], found: Remembered) -> dict[st
 
 
 def _history(memory: Memory) -> SinkHistory:
-    return SinkHistory(memory.generation, _ends(memory.committed))
+    committed = _ends(memory.committed)
+    return SinkHistory(memory.generation, committed, half_rewound=memory.half_rewound)
 
 
 @cache
 def _journal(history: History, sinks: int, rules: Rules) -> journal.History:
     """The product's history of the same log."""
-    rewinding = entries.Rewinding("", _ends(history.rewinding)) if history.rewinding else None
     return journal.History(
         generation=history.generation,
         lineages=tuple(_lineage(one, rules) for one in history.lineages),
         decisions=tuple(_decision(history, one, sinks, rules) for one in history.decisions),
-        rewinding=rewinding,
+        rewinding=rewinding(history.rewinding) if history.rewinding else None,
         sink_decisions=tuple(
             entries.SinkDecision(
                 str(lineage), number, _sink(place), ids.Attempt(*attempt), _HASH, (), (), ()
@@ -272,6 +273,11 @@ def _journal(history: History, sinks: int, rules: Rules) -> journal.History:
             for place, lineage, number, *attempt in history.ahead
         ),
     )
+
+
+def rewinding(keep: tuple[tuple[int, int], ...]) -> entries.Rewinding:
+    """The product's record of a rewind."""
+    return entries.Rewinding("", _ends(keep))
 
 
 def _lineage(lineage: Lineage, rules: Rules) -> entries.Lineage:

@@ -204,8 +204,8 @@ def _adopt(world: World, state: State, driver: Driver) -> Iterator[Transition[St
     lineage begins behind it.
     """
     proven: dict[int, int] = {}
-    for _, found, _ in driver.remembered:
-        proven |= {lineage: max(last, proven.get(lineage, -1)) for lineage, last in found}
+    for found in driver.remembered:
+        proven |= {of: max(last, proven.get(of, -1)) for of, last in found.committed}
     for place, xid in (
         () if world.mistake is Mistake.ADOPT_WITHOUT_COMMITTING else _waiting(state, proven)
     ):
@@ -224,9 +224,9 @@ def _adopt(world: World, state: State, driver: Driver) -> Iterator[Transition[St
         }
     base = max((ends[end] for end in proven.items() if end in ends), default=-1)
     proofs = (
-        (place, *found[-1])
-        for place, (_, found, _) in enumerate(planning.remembered(state))
-        if found
+        (place, *found.committed[-1])
+        for place, found in enumerate(planning.remembered(state))
+        if found.committed
     )
     begins = Lineage(driver.owner, base, 1, tuple(sorted(proven.items())), tuple(proofs))
     yield from log.append(

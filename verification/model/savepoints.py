@@ -5,7 +5,8 @@ that a sink is ahead of: rewind and fork.
 
     makes     anyone reads the log: the newest committed checkpoint of a job that runs, or the
               newest decided one, with all that is decided and not committed up to it
-    finishes  the log says that all of it is committed; what commits it is a start
+    finishes  the log knows it and says that all of it is committed, and a start would go on; what
+              commits it is a start
     carries   the job's drivers are gone, the savepoint waits beside an empty folder
     restores  a lineage that goes on with its numbers, once what is pending is committed
 
@@ -25,7 +26,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from verification.model import log, sinks, steps, targets
+from twophase.coordinator.recovery.plan import StartPlan
+from verification.model import log, planning, sinks, steps, targets
 from verification.model.explore import Transition
 from verification.model.pieces import VISIBLE, Piece, Sink
 from verification.model.state import (
@@ -93,16 +95,39 @@ def _saved(world: World, history: History, *, only_committed: bool) -> Saved | N
 def _finishes(
     world: World, state: State, saved: Saved, history: History
 ) -> Iterator[Transition[State]]:
-    known = any(found.id == saved.lineage.id for found in history.lineages)
-    waits = any(
-        found.lineage == saved.lineage.id and found.number <= saved.number
-        for found in log.uncommitted(history)
-    )
-    if saved.pending and known and (not waits or world.mistake is Mistake.FINISHED_UNCOMMITTED):
+    mistake = world.mistake
+    known = _is_decided(history, saved) or mistake is Mistake.FINISHED_IN_AN_OLDER_FOLDER
+    done = mistake is Mistake.FINISHED_UNCOMMITTED or _is_committed(world, state, saved, history)
+    if saved.pending and known and done:
         label = ("finishes the savepoint", "somebody")
         yield Transition(
             label, state._replace(saved=saved._replace(pending=(), before=())), fault=True
         )
+
+
+def _is_decided(history: History, saved: Saved) -> bool:
+    """Whether the log knows the decision, or what followed it: a folder restored from an older copy
+    does not.
+    """
+    of = saved.lineage.id
+    newest = log.newest_of(history, of)
+    ends = [dict(one.ancestors).get(of, -1) for one in history.lineages]
+    return max(newest.number if newest else -1, *ends, -1) >= saved.number
+
+
+def _is_committed(world: World, state: State, saved: Saved, history: History) -> bool:
+    """Whether the log says so, and a start would go on over what the targets have."""
+    waits = any(
+        found.lineage == saved.lineage.id and found.number <= saved.number
+        for found in log.uncommitted(history)
+    )
+    if waits or world.mistake is Mistake.FINISHED_IN_AN_OLDER_FOLDER:
+        return not waits
+    plan = planning.planned(world, state, history, planning.GO_ON, planning.remembered(state))
+    return isinstance(plan, StartPlan) and all(
+        targets.proves(state.sinks[place], (lineage, number))
+        for place, lineage, number in saved.proofs
+    )
 
 
 def _carries(state: State, saved: Saved) -> Transition[State]:
@@ -240,7 +265,8 @@ def rewind(world: World, state: State, driver: Driver) -> Iterator[Transition[St
     if rows and not (world.mistake is Mistake.REWIND_FIRST_SINK_ONLY and place > 0):
         taken = {*state.taken_back, *((place, *piece[:2]) for piece in rows)}
         left = state._replace(taken_back=tuple(sorted(taken)))
-        changed = with_sink(left, place, _without_rows(sink, rows))
+        half = _without_rows(sink, rows)._replace(half_rewound=world.tells_half)
+        changed = with_sink(left, place, half)
         yield Transition(("takes rows back", driver.owner, place), changed)
         return
     going = driver._replace(takes_back=places[1:], sink=place + 1)
@@ -262,7 +288,7 @@ def settled(sink: Sink, kept: dict[int, int]) -> Sink:
 
 def _without_proofs(sink: Sink, kept: dict[int, int]) -> Sink:
     marks = tuple((found, min(mark, kept[found])) for found, mark in sink.marks if found in kept)
-    return sink._replace(marks=marks)
+    return sink._replace(marks=marks, half_rewound=False)
 
 
 def _is_after(piece: Piece, kept: dict[int, int]) -> bool:

@@ -233,12 +233,13 @@ class Memory(NamedTuple):
     Attributes:
         generation: the highest that has fenced it.
         committed: the highest checkpoint of each lineage, sorted.
-        target: as in `Sink`.
+        target, half_rewound: as in `Sink`.
     """
 
     generation: int
     committed: tuple[tuple[int, int], ...] = ()
     target: int = 0
+    half_rewound: bool = False
 
 
 Remembered = tuple[Memory, ...]

@@ -19,6 +19,7 @@ DEAR = {
     *("whole", "two drivers", "overtaken", "folded", "on MySQL 9.7", "on MariaDB", "lost folder"),
     *("rewound", "forked", "copied", "on MySQL 8.0", "ahead, two drivers"),
     *("saved, died", "half rewound, folder restored"),
+    *("rewound, told", "abandoned, told"),
 }
 """They cost two thirds of all; in `make test` smaller ones with the same faults stand for them, and
 for a fork its mutants.

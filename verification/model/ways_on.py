@@ -10,7 +10,8 @@ there, and its refusals tell which repairs lead on (`Way`). A way on is
     accepting a loss        of a decided piece that is lost, or of all that a target lacks, where
                             nothing keeps the job from going on but a folder that is behind
     giving up a rewind      that has begun, where nothing else is wrong but that a target lacks
-                            rows, or that the folder is behind
+                            rows, or that the folder is behind; if the folder does not know it, by
+                            the savepoint, where a sink tells of it
     adopting                from the targets, where the folder is behind and nothing else is wrong;
                             and of a folder that has missed a driver, whatever else is
 
@@ -33,6 +34,7 @@ from twophase.coordinator.recovery.plan import (
     DriverMissed,
     FolderBehind,
     GoOn,
+    HalfRewound,
     Observed,
     Refusal,
     RewindUnfinished,
@@ -60,11 +62,14 @@ from verification.model.state import Decision as Decided
 from verification.model.state import Lineage as Begun
 from verification.model.world import World
 
+Ends = tuple[tuple[int, int], ...]
 Piece = tuple[int, int, int]
 """Lineage, number and place: a checkpoint has all pieces in a sink or none."""
 
 ABANDON_LEADS_ON: tuple[type[Refusal], ...] = (RewindUnfinished, TargetLacks, FolderBehind)
 """`RewindRepair._check`, where the newest folder is gone."""
+_NAMED_LEADS_ON: tuple[type[Refusal], ...] = (*ABANDON_LEADS_ON, HalfRewound, DriverMissed)
+"""The same of a rewind that the operator names."""
 
 _MOST_REPAIRS = 9
 _MOST_SINKS = 9
@@ -79,6 +84,7 @@ class Situation(NamedTuple):
         logs: of the job's folder, and of another one that has a driver.
         found: what the sinks remember.
         settled: the same once a rewind that each log has begun is settled.
+        named: what a rewind goes back to that no folder tells of: the savepoint; empty without one.
         lost: the pieces that a sink would prove lost.
         restores: what could be restored, with the place of the log that it is beside; None for
             what is beside none of them.
@@ -87,6 +93,7 @@ class Situation(NamedTuple):
     logs: tuple[History, ...]
     found: Remembered
     settled: tuple[Remembered, ...]
+    named: Ends
     lost: frozenset[Piece]
     restores: tuple[tuple[int | None, Wish], ...]
 
@@ -108,7 +115,7 @@ def ways_on(world: World, of: Situation) -> str:
     """Describe the first way on; empty if there is none."""
     for place, history in enumerate(of.logs):
         observed = planning.observed(history, of.found, planning.GO_ON, world.rules_of_ways)
-        if way := _repaired(observed, history, of.lost, of.settled[place]):
+        if way := _repaired(observed, history, of, of.settled[place]):
             return way
         if way := _restored(world, of, history, place):
             return way
@@ -132,12 +139,18 @@ def situation(world: World, state: State) -> Situation:
         for xid in one.xids(place, world.pieces_of(place, one.attempt))
         if sinks.try_commit(world, world.servers[place], sink, xid)[0] == sinks.LOSES
     )
-    settled = tuple(planning.remembered(_settled(state, one)) for one in logs)
-    return Situation(tuple(logs), planning.remembered(state), settled, lost, restores)
+    found, named = planning.remembered(state), _named(state)
+    settled = tuple(planning.remembered(_settled(state, one.rewinding or named)) for one in logs)
+    return Situation(tuple(logs), found, settled, named, lost, restores)
 
 
-def _settled(state: State, history: History) -> State:
-    kept = dict(history.rewinding)
+def _named(state: State) -> Ends:
+    is_half_rewound = any(sink.half_rewound for sink in state.sinks)
+    return savepoints.ancestors_of(state.saved) if state.saved and is_half_rewound else ()
+
+
+def _settled(state: State, ends: Ends) -> State:
+    kept = dict(ends)
     if not kept:
         return state
     return state._replace(sinks=tuple(savepoints.settled(one, kept) for one in state.sinks))
@@ -203,18 +216,16 @@ def _restored(world: World, of: Situation, history: History, place: int | None) 
     return ""
 
 
-def _repaired(
-    observed: Observed, history: History, lost: frozenset[Piece], settled: Remembered
-) -> str:
+def _repaired(observed: Observed, history: History, of: Situation, settled: Remembered) -> str:
     """Repair as often as the plan asks for it, until the job goes on."""
-    repairs: list[str] = []
+    repairs, lost = list[str](), of.lost
     for _ in range(_MOST_REPAIRS):
         found = product.plan_start(observed, GoOn())
         gone = _gone(observed, history, lost)
         if isinstance(found, StartPlan) and not gone:
             return ", ".join([*repairs, "goes on"])
         reasons = tuple(product.refusals(observed, GoOn(may_rename=True)))
-        if after := _abandoned(observed, reasons, settled):
+        if after := _abandoned(observed, reasons, settled, of.named):
             observed = after
             repairs.append("gives up the rewind")
         elif after := _adopted(observed, reasons, is_whole=not gone):
@@ -256,12 +267,16 @@ def _without_proof(observed: Observed, reasons: Sequence[Refusal]) -> Observed |
 
 
 def _abandoned(
-    observed: Observed, reasons: Sequence[Refusal], settled: Remembered
+    observed: Observed, reasons: Sequence[Refusal], settled: Remembered, named: Ends
 ) -> Observed | None:
     """`RewindRepair`: what a sink lacks once it is settled is a loss."""
-    begun = observed.history.rewinding
-    is_for_it = all(isinstance(one, ABANDON_LEADS_ON) for one in reasons)
-    if begun is None or not is_for_it or Way.ABANDON_REWIND not in RewindUnfinished.ways:
+    begun, leads_on = observed.history.rewinding, ABANDON_LEADS_ON
+    is_named = any(isinstance(one, HalfRewound) for one in reasons)
+    if begun is None and named and is_named:
+        begun, leads_on = planning.rewinding(named), _NAMED_LEADS_ON
+    ways = HalfRewound.ways if is_named else RewindUnfinished.ways
+    is_for_it = all(isinstance(one, leads_on) for one in reasons)
+    if begun is None or not is_for_it or Way.ABANDON_REWIND not in ways:
         return None
     observed = replace(observed, sinks=planning.remembering(observed.sinks, settled))
     context = SimpleNamespace(history=observed.history)

@@ -87,6 +87,7 @@ class Mistake(Enum):
     SAVEPOINT_ABORTED_FIRST = auto()
     SAVEPOINT_NOT_COMPARED = auto()
     FINISHED_UNCOMMITTED = auto()
+    FINISHED_IN_AN_OLDER_FOLDER = auto()
     REWIND_BEFORE_TAKEOVER = auto()
     REWIND_BEFORE_COMMIT = auto()
     REWIND_UNRECORDED = auto()
@@ -131,6 +132,8 @@ class World:
         can_rewind: the sinks can take rows back.
         finishes_rewinds: one that has died can be finished; if not, the ways on (`ways_on`) are
             those that take nothing back: a sink, or a source, refuses by then.
+        tells_half: the sinks tell that they are half rewound (`SinkHistory.half_rewound`), and not
+            the log alone.
         asks: drivers stop over a target that lacks what is committed, and over sinks that are ahead
             when they ask again. Off for traces of the product, in which some checkpoints have no
             pieces: who stops tells nothing, so they are explained either way.
@@ -153,6 +156,7 @@ class World:
     retained: int = 1
     can_rewind: bool = True
     finishes_rewinds: bool = True
+    tells_half: bool = False
     asks: bool = True
     budget: Budget = NOTHING_GOES_WRONG
     mistake: Mistake | None = None

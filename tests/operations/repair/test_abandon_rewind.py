@@ -34,11 +34,12 @@ from twophase.errors import (
     CheckpointMissingError,
     ConfigError,
     FencedError,
+    RestoreRefusedError,
     StopJobError,
     TargetChangedError,
     TwoPhaseError,
 )
-from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair
+from twophase.operations.repair.abandon_rewind import AbandonPlan, RewindRepair, rewind_named
 from twophase.operations.repair.accept_loss import LossRepair
 from twophase.operations.repair.adopt import AdoptionRepair
 from twophase.operations.savepoint.fork import open_as
@@ -69,10 +70,19 @@ def begun(world: BeginningWorld, point: str = "S12") -> Path:
 
 
 def give_up(
-    world: BeginningWorld, folder: str = "job", begun_in: str | None = None, *, gone: bool = False
+    world: BeginningWorld,
+    folder: str = "job",
+    begun_in: str | None = None,
+    *,
+    named: Path | None = None,
+    gone: bool = False,
 ) -> AbandonPlan:
     elsewhere = JobLog(LocalStorage(world.root / begun_in), JOB) if begun_in else None
-    repairing = RewindRepair(world.context(folder), world.declared, elsewhere, newest_is_gone=gone)
+    context = (
+        world.context(folder, **restoring(named, "rewind")) if named else world.context(folder)
+    )
+    rewind = rewind_named(context) if named else None
+    repairing = RewindRepair(context, world.declared, elsewhere, named=rewind, newest_is_gone=gone)
     plan = repairing.plan()
     repairing.abandon(plan, NOTE)
     return plan
@@ -379,6 +389,64 @@ def test_half_a_rewind_is_settled_where_the_newest_folder_is_gone(tmp_path: Path
     give_up(world, "again", gone=True)
     assert world.ids() == [[*range(40)]] * 2
     plan = AdoptionRepair(world.context("again"), nothing).plan()
+    assert [*plan.ancestors.values()] == [3]
+
+
+@pytest.mark.parametrize("begun_in", ["job", "again"])
+def test_half_a_rewind_of_which_no_folder_tells_is_given_up_by_name(
+    tmp_path: Path, begun_in: str
+) -> None:
+    """The folder in which it has begun was replaced by an older copy, or is gone. The sink tells
+    that rows are missing, and I name the savepoint that the rewind goes back to.
+    """
+    world = FilesOfASink(tmp_path)
+    path = older(world)
+    world.copy("job", "backup")
+    assert killed("F07", lambda: world.drive(5, begun_in, **restoring(path, "rewind")))
+    shutil.rmtree(world.root / begun_in)
+    world.copy("backup", "job")
+    for repeated in range(2):
+        with pytest.raises(
+            RestoreRefusedError, match="a part of the rows of sink 'facts'"
+        ) as start:
+            world.drive(5)
+        with pytest.raises(StopJobError, match="no rewind has begun") as caught:
+            give_up(world)
+        for error in (start, caught):
+            assert "--restore PATH" in error.value.remedy
+        if not repeated:
+            with pytest.raises(StopJobError, match="it was not the one to") as caught:
+                give_up(world, named=world.make("newest"))
+            assert "--restore PATH" in caught.value.remedy
+    plan = give_up(world, named=path)
+    assert (plan.losses, plan.is_behind) == ([], False)
+    world.drive(5)
+    world.is_exact("job", 5)
+
+
+def test_by_name_nothing_is_given_up_that_has_not_begun(tmp_path: Path) -> None:
+    world = FilesOfASink(tmp_path)
+    path = older(world)
+    with pytest.raises(StopJobError, match="no rewind has begun"):
+        give_up(world, named=path)
+    world.drive(5)
+    world.is_exact("job", 5)
+
+
+def test_half_a_rewind_of_which_an_older_folder_knows_nothing_is_given_up_by_name(
+    tmp_path: Path,
+) -> None:
+    """Neither that nor what has been committed since: after it the targets are adopted from."""
+    world = FilesOfASink(tmp_path)
+    path = begun_over_a_copy(world, "F07")
+    world.copy("backup", "job")
+    with pytest.raises(CheckpointMissingError, match="which the job's folder does not know"):
+        give_up(world, named=path)
+    give_up(world, named=path, gone=True)
+    assert world.ids() == [[*range(40)]] * 2
+    with pytest.raises(CheckpointMissingError, match="adopt-from-target"):
+        world.drive(5)
+    plan = AdoptionRepair(world.context(), nothing).plan()
     assert [*plan.ancestors.values()] == [3]
 
 

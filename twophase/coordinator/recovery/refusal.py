@@ -119,7 +119,8 @@ def _half_rewound(context: JobContext, sink: str) -> RestoreRefusedError:
         remedy="finish it: restore the job's folder, the one in which it has begun, or "
         "start here with the same restore.path and `restore.sink_ahead=rewind`. Or give it "
         "up, if the sink can restore those rows (files can; MySQL cannot: see docs/by-hand.md): "
-        "twophase repair abandon-rewind JOB.yaml --begun-in FOLDER",
+        "twophase repair abandon-rewind JOB.yaml --begun-in FOLDER; if that folder is gone for "
+        "good, with --restore PATH in its place, which names what the rewind goes back to.",
     )
 
 

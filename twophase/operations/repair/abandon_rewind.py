@@ -19,6 +19,9 @@ the command can be run again; so can the rewind.
 A rewind that has begun in a folder of its own is given up for the folder that the job ran in. Both
 logs are taken over; the record goes to the log that goes on.
 
+If the folder in which it has begun is gone, or was replaced by an older copy, a sink that
+lacks a part of its rows tells of it, and the operator names what it goes back to.
+
 If the job's newest folder is gone for good, the rewind is given up for an older one, or for the one
 in which it has begun. Nothing tells there what a sink had that has nothing left after the restored
 checkpoint. `adopt-from-target`, which the next start names, leads on.
@@ -34,6 +37,7 @@ from twophase.contract.sink import CanRewind, OpenSink, RewindsInSteps, Sink, Si
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.recovery.plan import (
+    DriverMissed,
     FolderBehind,
     GoOn,
     NamedOtherwise,
@@ -51,6 +55,7 @@ from twophase.ids import Attempt
 from twophase.internals.failpoints import failpoint
 from twophase.operations.repair.accept_loss import LossPlan, loss_of_gap
 from twophase.operations.savepoint.fork import open_as
+from twophase.operations.savepoint.preview import restore_of
 from twophase.state.journal.entries import AbandonedRewind, Note, Rewinding
 from twophase.state.journal.history import History
 from twophase.state.journal.log import JobLog
@@ -87,6 +92,7 @@ class RewindRepair:
         declared: its sinks, not open: one is opened once more by each other name under which its
             target has rows of the job.
         elsewhere: the log of the folder in which the rewind has begun, if that is another one.
+        named: the rewind, if the folder in which it has begun is gone for good: `rewind_named`.
         newest_is_gone: whether the job's newest folder is gone for good.
     """
 
@@ -96,11 +102,13 @@ class RewindRepair:
         declared: Mapping[str, Sink],
         elsewhere: JobLog | None = None,
         *,
+        named: Rewinding | None = None,
         newest_is_gone: bool = False,
     ) -> None:
         self._context = context
         self._declared = declared
         self._elsewhere = elsewhere
+        self._named = named
         self._newest_is_gone = newest_is_gone
 
     def plan(self) -> AbandonPlan:
@@ -112,6 +120,8 @@ class RewindRepair:
         context, planner = self._context, StartPlanner(self._context)
         self._begun(context.log.read())
         remembered = planner.histories()
+        if self._recorded(context.history) is None and not _half_rewound(remembered):
+            raise self._none_begun()
 
         def check(history: History) -> None:
             self._check(planner, history, remembered)
@@ -131,6 +141,14 @@ class RewindRepair:
                     sink.settle_rewind(begun.keep, attempt)
                 failpoint("R06")
             remembered = {**planner.histories(), **_histories(others)}
+            for name in _half_rewound(remembered):
+                raise StopJobError(
+                    f"Job {context.job!r}: sink {name!r} still lacks rows that a rewind has taken "
+                    f"back: it was not the one to {begun.restored_from}, or the sink cannot "
+                    "restore them. Nothing was given up.",
+                    remedy="name what that rewind goes back to: --restore PATH; or finish it: "
+                    "start with that restore.path and `restore.sink_ahead=rewind`.",
+                )
             is_behind = self._check(planner, context.history, remembered)
             return self._plan(begun, sinks, remembered, is_behind=is_behind)
 
@@ -159,6 +177,8 @@ class RewindRepair:
         repairs: list[type[Refusal]] = [RewindUnfinished, TargetLacks, RenamedLacks, FolderBehind]
         if self._newest_is_gone:
             repairs.append(NamedOtherwise)
+        if self._named is not None:  # who left half a rewind has decided nothing, nor has any since
+            repairs.append(DriverMissed)
         found = planner.check(self._known(history), remembered, repairs)
         for why in found:
             if isinstance(why, FolderBehind) and not self._newest_is_gone:
@@ -220,14 +240,9 @@ class RewindRepair:
         Raises:
             StopJobError: none has, or not in this folder.
         """
-        job, log = self._context.job, self._elsewhere
-        other = log.read() if log is not None else history
-        if other.rewinding is None:
-            raise StopJobError(
-                f"Job {job!r}: no rewind has begun; there is nothing to give up.",
-                remedy="start the job: it goes on by itself, without restore.path. If a rewind has "
-                "begun in another folder, name that: --begun-in FOLDER.",
-            )
+        job, begun = self._context.job, self._recorded(history) or self._named
+        if begun is None:
+            raise self._none_begun()
         if history.lineage is None and not self._newest_is_gone:
             raise StopJobError(
                 f"Job {job!r}: the rewind has begun in a folder that has no checkpoint of its own: "
@@ -238,7 +253,18 @@ class RewindRepair:
                 "run this command with --newest-folder-gone; then: "
                 "twophase repair adopt-from-target JOB.yaml",
             )
-        return other.rewinding
+        return begun
+
+    def _recorded(self, history: History) -> Rewinding | None:
+        return (self._elsewhere.read() if self._elsewhere is not None else history).rewinding
+
+    def _none_begun(self) -> StopJobError:
+        return StopJobError(
+            f"Job {self._context.job!r}: no rewind has begun; there is nothing to give up.",
+            remedy="start the job: it goes on by itself, without restore.path. If a rewind has "
+            "begun in another folder, name that: --begun-in FOLDER. If that is gone, name what it "
+            "goes back to: --restore PATH.",
+        )
 
     def _known(self, history: History) -> History:
         """Return what this log and the other one know together."""
@@ -279,6 +305,20 @@ class RewindRepair:
             is_behind,
             unknown,
         )
+
+
+def rewind_named(context: JobContext) -> Rewinding | None:
+    """Return the rewind that the job's options ask for; None if the job has begun with it.
+
+    Raises:
+        TwoPhaseError: it cannot be restored.
+    """
+    restore = restore_of(context)
+    return Rewinding(restore.lineage.restored_from, restore.keep) if restore else None
+
+
+def _half_rewound(remembered: Mapping[str, SinkHistory]) -> list[str]:
+    return [name for name, memory in remembered.items() if memory.half_rewound]
 
 
 def _histories(sinks: Mapping[str, OpenSink]) -> dict[str, SinkHistory]:
