@@ -47,6 +47,7 @@ Every message says what happened, whether data is lost, and what to do next.
 
 from __future__ import annotations
 
+import errno
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
@@ -340,13 +341,17 @@ class RangeChangedError(SourceLossError):
     """
 
 
+_ANSWERS = (errno.EFBIG, errno.ENAMETOOLONG)
+
+
 def fingerprint_of(error: BaseException) -> str:
     """Return the fingerprint of an error that is not ours, for `DeclinedError`: its class.
 
     A disk or a network that fails (`OSError`) has none: it may be back for the next attempt. To be
-    denied something is an answer.
+    denied something is an answer, and so is that a file, or a name, is too long.
     """
-    if isinstance(error, OSError) and not isinstance(error, PermissionError):
+    is_answer = isinstance(error, PermissionError) or getattr(error, "errno", 0) in _ANSWERS
+    if isinstance(error, OSError) and not is_answer:
         return ""
     return f"{type(error).__module__}.{type(error).__qualname__}"
 

@@ -4,6 +4,7 @@ answered is tried for ever.
 
 from __future__ import annotations
 
+import errno
 import pickle
 from collections.abc import Callable
 
@@ -128,3 +129,33 @@ def test_a_disk_or_a_network_may_be_back(error: Exception, counts: bool) -> None
 def test_a_fingerprint_does_not_depend_on_values() -> None:
     assert fingerprint_of(ValueError("'7' at 10:31")) == fingerprint_of(ValueError("'9' at 10:32"))
     assert fingerprint_of(ValueError("7")) != fingerprint_of(KeyError("7"))
+
+
+@pytest.mark.parametrize("number", [errno.EFBIG, errno.ENAMETOOLONG])
+def test_a_file_that_is_too_large_and_a_name_that_is_too_long_stay_so(number: int) -> None:
+    """As the body of a checkpoint with more state than can be read back is."""
+    assert fingerprint_of(OSError(number, "no"))
+
+
+def test_what_ends_each_run_ends_the_job() -> None:
+    """A source that cannot plan its next micro-batch, say: no attempt is begun."""
+    failures, error = FailureManager(0), DeclinedError("no", fingerprint="a")
+    for _ in range(SAME_FAILURES - 1):
+        assert failures.judge_run(error) is error
+        assert failures.judge_run(OSError("nobody answers")) is not error
+    assert isinstance(failures.judge_run(error), RepeatedFailureError)
+
+
+def test_what_an_attempt_is_declined_for_is_not_counted_twice() -> None:
+    failures, error = FailureManager(0), DeclinedError("no", fingerprint="a")
+    for _ in range(SAME_FAILURES - 1):
+        failures.judge_run(failures.judge(0, error))
+    assert failures.judge_run(error) is error
+
+
+def test_a_decided_checkpoint_begins_the_count_of_runs_again() -> None:
+    failures, error = FailureManager(0), DeclinedError("no", fingerprint="a")
+    for _ in range(3):
+        for _ in range(SAME_FAILURES - 1):
+            assert failures.judge_run(error) is error
+        failures.succeeded()

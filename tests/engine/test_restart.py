@@ -16,8 +16,15 @@ from twophase.options.job_options import JobOptions
         ({"restart.strategy": "none"}, [0], [None]),
         ({"restart.strategy": "fixed", "restart.attempts": 2}, [0, 9, 99], [5, 5, None]),
         ({"restart.strategy": "exponential"}, [0, 10, 20, 30, 40], [5, 10, 20, 20, 20]),
-        # a window without a failure: it starts over
-        ({"restart.strategy": "exponential"}, [0, 10, 111], [5, 10, 5]),
+        # a window without a failure, from the restart on: it starts over
+        ({"restart.strategy": "exponential"}, [0, 10, 121], [5, 10, 5]),
+        ({"restart.strategy": "exponential"}, [0, 10, 119], [5, 10, 20]),
+        # a window below the longest delay: a job that fails at once reaches that all the same
+        (
+            {"restart.strategy": "exponential", "restart.window": "12 s"},
+            [0, 6, 17, 38, 59],
+            [5, 10, 20, 20, 20],
+        ),
         (
             {"restart.strategy": "failure_rate", "restart.attempts": 2},
             [0, 10, 100.5, 101],

@@ -18,8 +18,9 @@ class CheckpointListener(Protocol):
     in the commit thread. In that case a checkpoint may complete after the snapshot for the next
     one. A crash may lose a notification: never rely on one for correctness (Flink's
     CheckpointListener has the same rule). Checkpoints subsumed by a recovery are not notified. An
-    exception from `notify_checkpoint_complete` fails the query after the checkpoint,
-    which stays committed.
+    exception from `notify_checkpoint_complete` or `notify_checkpoint_subsumed` fails the query
+    after the checkpoint, which stays committed; one from `notify_checkpoint_aborted` is logged, and
+    the query fails with what the attempt was declined for.
     """
 
     def notify_checkpoint_complete(self, checkpoint: int) -> None:

@@ -19,8 +19,10 @@ from twophase.coordinator.coordinator import CheckpointCoordinator, Replay, Writ
 from twophase.coordinator.recovery.plan import Restore
 from twophase.engine.batch_gate import BatchGate
 from twophase.engine.host import Beginning, Host, LineageFolder, MicroBatch, Plan
-from twophase.errors import InDoubtError, TwoPhaseError
+from twophase.errors import DeclinedError, InDoubtError, TwoPhaseError, fingerprint_of
 from twophase.events import calling_back
+from twophase.internals.redaction import shown
+from twophase.internals.user_code import described
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
 from twophase.state.journal.history import History
 
@@ -154,5 +156,14 @@ class Driver:
                 self.context.log.check_fence()
             raise
         self._host.delete_folders(self.history)
-        with calling_back(self.context.job):
-            beginning.initialize_states(self.coordinator)
+        try:
+            with calling_back(self.context.job):
+                beginning.initialize_states(self.coordinator)
+        except (TwoPhaseError, OSError):
+            raise
+        except Exception as error:
+            raise DeclinedError(
+                f"Job {self.context.job!r}: a function could not take its state: "
+                f"{shown(described(error))}.",
+                fingerprint=fingerprint_of(error),
+            ) from error

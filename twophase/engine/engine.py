@@ -84,6 +84,7 @@ class Engine:
         self._failures = FailureManager(options.tolerable_failures)
         self._stopping = threading.Event()
         self._finished = threading.Event()
+        self._is_started = False
         self._saved: threading.Event | None = None
         self._run: Run | None = None
         self._lock = threading.Lock()
@@ -103,19 +104,20 @@ class Engine:
         Raises:
             TwoPhaseError: the job does not start; nothing of it runs.
         """
+        self._is_started = True
         try:
             self._claim()
-        except BaseException:
+        except BaseException as error:
+            self.error = error
             self._finished.set()
             raise
         try:
             self.open_sinks()
             self._new_run().start()
         except BaseException as error:
-            self._close()
-            if self._run is not None and self._run.generation is not None:
-                self.observers(JobStopped(self.job, cause_of(error)))
-            self._finished.set()
+            self.error = error
+            is_told = self._run is not None and self._run.generation is not None
+            self._finish(tell=is_told)
             raise
         self._host.thread(f"twophase-{self.job}", self._watch).start()
 
@@ -166,9 +168,9 @@ class Engine:
 
         Args:
             timeout_s: seconds to wait for the end, as for `await_termination`. The job goes on
-                stopping.
+                stopping. One that has not started is not waited for.
         """
-        timeout_s = self._to_wait(timeout_s)
+        timeout_s = self._to_wait(timeout_s if self._is_started else 0.0)
         self._stopping.set()
         with self._lock:
             run = self._run
@@ -240,9 +242,20 @@ class Engine:
             error = self._restart_until_it_ends()
             if isinstance(error, StopJobError):
                 self.error = error  # found by the commit queue, while the job was being stopped
+        except BaseException as error:  # noqa: BLE001 such as `sys.exit` in an observer
+            self.error = self._host.failed(error)
         finally:
+            self._finish()
+
+    def _finish(self, *, tell: bool = True) -> None:
+        """Step 8. Whoever waits goes on, whatever is raised on the way there."""
+        try:
             self._close()
-            self.observers(JobStopped(self.job, cause_of(self.error) if self.error else ""))
+            if tell:
+                self.observers(JobStopped(self.job, cause_of(self.error) if self.error else ""))
+        except BaseException as error:  # noqa: BLE001 the same
+            self.error = self.error or self._host.failed(error)
+        finally:
             self._finished.set()
 
     def _restart_until_it_ends(self) -> BaseException | None:
@@ -270,7 +283,7 @@ class Engine:
         try:
             run()
         except BaseException as error:  # noqa: BLE001 handed to the restart strategy
-            return self._host.failed(error)
+            return self._failures.judge_run(self._host.failed(error))
         return None
 
     def _close(self) -> None:

@@ -57,19 +57,22 @@ def _restarts(options: JobOptions) -> dict[str, float]:
 
 
 class Exponential:
-    """Doubles the delay up to a maximum; starts over after a window without a failure."""
+    """Doubles the delay up to a maximum; starts over after a window without a failure.
+
+    The window begins when the delay is over, as Flink's `reset-backoff-threshold` does.
+    """
 
     def __init__(self, delay_s: float, delay_max_s: float, window_s: float) -> None:
         self._first_s = self._delay_s = delay_s
         self._max_s = delay_max_s
         self._window_s = window_s
-        self._last_s = float("-inf")
+        self._runs_from_s = float("-inf")
 
     def __call__(self, now_s: float) -> float | None:
         """Return the delay before the next restart."""
-        if now_s - self._last_s > self._window_s:
+        if now_s - self._runs_from_s > self._window_s:
             self._delay_s = self._first_s
-        self._last_s = now_s
+        self._runs_from_s = now_s + self._delay_s
         delay_s, self._delay_s = self._delay_s, min(self._delay_s * 2, self._max_s)
         return delay_s
 

@@ -179,8 +179,7 @@ class JobOptions(Options):
         alias="restart.window",
         gt=0,
         description="failure_rate: what failures are counted over; exponential: time without "
-        "failure after which the pause is "
-        "reset",
+        "failure since the restart after which the pause is reset",
     )
     state_backend: StateBackend | None = Field(
         default=None,

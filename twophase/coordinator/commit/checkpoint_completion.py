@@ -9,6 +9,7 @@
 
 from __future__ import annotations
 
+import logging
 import threading
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -30,6 +31,8 @@ from twophase.state.checkpoints.store import CompletedCheckpointStore
 from twophase.state.journal.entries import CommittedRecord, Decision, Lineage
 from twophase.state.journal.log import JobLog
 from twophase.state.journal.stats import CheckpointStats
+
+_log = logging.getLogger("twophase")
 
 SUBSUME_SINKS_EVERY = 16
 """Checkpoints from one subsumption in the sinks to the next."""
@@ -61,10 +64,15 @@ class Listeners:
                 listener.notify_checkpoint_complete(checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
-        """An attempt at the checkpoint was declined."""
+        """An attempt at the checkpoint was declined. What a listener raises is logged: the job
+        fails with what the attempt was declined for.
+        """
         with self.called():
             for listener in self._listeners:
-                listener.notify_checkpoint_aborted(checkpoint)
+                try:
+                    listener.notify_checkpoint_aborted(checkpoint)
+                except Exception:  # noqa: BLE001 it is foreign code
+                    _log.exception("job %s: a listener failed on an abort", self._job)
 
     def subsumed(self, checkpoint: int) -> None:
         """The checkpoint is not kept any more."""
