@@ -215,7 +215,7 @@ class Repaired:
                 mine = {xid for xid in mine if not _is_shown(facts, xid)}
             withdrawn |= self._withdraw(facts, decision, mine, root)
             self.given_up.update(dict.fromkeys(mine, (sink, decision.chunk)))
-            self.accepted.append((root, mine))
+            self.accepted.append((root, mine | before_now))
         return withdrawn
 
     def _rewrite(self, facts: Facts, root: str, path: str, repair: Mapping[str, Any]) -> set[str]:
