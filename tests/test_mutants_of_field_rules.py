@@ -16,7 +16,7 @@ from tests.sinks.common import test_partition_time as partition_time
 from tests.sinks.common import test_volumes as tables
 from tests.sinks.mysql.client import test_refusals as refusals
 from tests.state.files import test_folder_rights as rights
-from twophase.coordinator.commit.failure_manager import FailureManager
+from twophase.coordinator.commit.failure_manager import FailureManager, InARow
 from twophase.internals import volumes
 from twophase.sinks.common.staging.partition_time import PartitionTime
 from twophase.sinks.common.staging.preflight import check_owned
@@ -37,15 +37,15 @@ def with_driver(test: Callable[[Driver], object]) -> Test:
 MUTANTS = [
     Mutant(
         "what fails in the same way ends the job",
-        FailureManager.judge,
-        "if self._same < limit or not error.restartable:",
+        FailureManager._judged,
+        "if same < limit or not error.restartable:",
         "if True:",
         with_driver(failures.test_the_same_failure_so_many_times_in_a_row_ends_the_job),
         "assert None == ",
     ),
     Mutant(
         "only the same failure counts",
-        FailureManager.judge,
+        InARow.count,
         "self._same + 1 if failed == self._failed else 1",
         "self._same + 1",
         with_driver(failures.test_failures_of_different_kinds_are_not_the_same),
@@ -53,8 +53,8 @@ MUTANTS = [
     ),
     Mutant(
         "a failure without an answer is no other one",
-        FailureManager.judge,
-        "if not error.fingerprint:",
+        InARow.count,
+        "if not failed[1]:",
         "if False:",
         with_driver(failures.test_failures_that_nobody_has_answered_never_end_it),
         "is None",

@@ -151,6 +151,7 @@ from twophase.errors import (
     ConfigError,
     DeclinedError,
     FencedError,
+    FenceLostError,
     TargetChangedError,
     TargetUnreachableError,
 )
@@ -237,7 +238,7 @@ MISTAKES = [
     Mistake(
         BindsItself,
         SUITE.test_one_declared_sink_is_open_for_two_jobs_at_once,
-        failure=FencedError,
+        failure=FenceLostError,
     ),
     Mistake(
         KeepsAConnection,
@@ -313,7 +314,7 @@ MISTAKES = [
     Mistake(
         RefusesLowerOnly,
         SUITE.test_another_generation_than_the_fences_cannot_begin,
-        {"generation": 3},
+        {"generation": 3, "error": FenceLostError},
     ),
     Mistake(
         RefusesGenerationsOnly, SUITE.test_raising_the_fence_again_is_a_no_op_and_never_lowers_it

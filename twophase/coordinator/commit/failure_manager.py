@@ -23,7 +23,7 @@ SAME_FAILURES = 10
 """With the default restart strategy the tenth failure is more than four minutes after the first."""
 
 
-class _InARow:
+class InARow:
     """Counts the same failure in a row; one without a fingerprint, in between, is none."""
 
     def __init__(self) -> None:
@@ -53,8 +53,8 @@ class FailureManager:
     def __init__(self, tolerable: int) -> None:
         self._tolerable = tolerable
         self._in_a_row = 0
-        self._attempts = _InARow()
-        self._runs = _InARow()
+        self._attempts = InARow()
+        self._runs = InARow()
         self._declined: deque[DeclinedAttempt] = deque(maxlen=_REMEMBERED)
 
     def remember(self, declined: DeclinedAttempt) -> None:
@@ -104,7 +104,7 @@ class FailureManager:
     def succeeded(self) -> Sequence[DeclinedAttempt]:
         """Note that a checkpoint is decided; return the attempts that were declined before it."""
         self._in_a_row = 0
-        self._attempts, self._runs = _InARow(), _InARow()
+        self._attempts, self._runs = InARow(), InARow()
         declined = tuple(self._declined)
         self._declined.clear()
         return declined
