@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import math
+import signal
+from collections import Counter, defaultdict
 from collections.abc import Mapping
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pytest
 from hypothesis import given
@@ -22,6 +25,7 @@ from twophase.functions.serializer import (
     serializer_of,
 )
 from twophase.internals.json_values import from_json, to_json
+from twophase.options.job_options import CheckpointMode
 from twophase.state.checkpoints.function_state import FunctionState
 
 JSON = st.recursive(
@@ -61,7 +65,7 @@ def test_json_values_come_back_as_they_were(value: Any) -> None:
     serializer = JsonSerializer()
     back = serializer.deserialize(serializer.serialize(value))
     assert back == value
-    assert repr(back) == repr(value) or isinstance(value, dict | list)
+    assert repr(back) == repr(value), "with the types in it, and the order of keys"
 
 
 @given(st.binary())
@@ -83,6 +87,34 @@ def test_record_batches_come_back_with_their_schema(value: pa.RecordBatch) -> No
 )
 def test_what_json_would_change_is_refused(value: Any) -> None:
     with pytest.raises((TypeError, ValueError)):
+        JsonSerializer().serialize(value)
+
+
+class Text(str):
+    """Equal to what comes back."""
+
+
+@pytest.mark.parametrize(
+    ("value", "kinds"),
+    [
+        (Counter("aab"), "Counter as dict"),
+        ({"seen": defaultdict(list)}, "defaultdict as dict"),
+        ([signal.SIGTERM], "Signals as int"),
+        (CheckpointMode.EXACTLY_ONCE, "CheckpointMode as str"),
+        (Text("a"), "Text as str"),
+        ({Text("a"): 1}, "Text as str"),
+        ([np.float64(1.5)], "float64 as float"),
+        ({"1": 0, 1: 0}, "int as str"),
+        (("a",), "tuple as list"),
+        ("\ud800\udc00", "str as another"),
+    ],
+    ids=repr,
+)
+def test_what_json_would_give_back_as_an_equal_value_of_another_type_is_refused(
+    value: Any, kinds: str
+) -> None:
+    """A function that counts in a `Counter` would find a dict after a restart, and fail there."""
+    with pytest.raises(ValueError, match=f"JSON would give back a value of type {kinds}"):
         JsonSerializer().serialize(value)
 
 

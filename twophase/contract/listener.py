@@ -72,8 +72,9 @@ class CheckpointedFunction(Protocol):
     raw bytes, and the JSON values that `snapshot_state` returns. A function may use all three.
     """
 
-    def snapshot_state(self, context: SnapshotContext) -> Mapping[str, Any] | None:
-        """Update the named states, write raw state, or return JSON values.
+    def snapshot_state(self, context: SnapshotContext) -> dict[str, Any] | None:
+        """Update the named states, write raw state, or return JSON values: they come back with the
+        keys of each dict sorted.
 
         Runs on the driver, once per attempt at a checkpoint, before any sink writes. An exception
         declines the attempt. What a declined attempt snapshotted is in no checkpoint.

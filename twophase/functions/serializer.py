@@ -41,20 +41,19 @@ class StateSerializer(Protocol):
 
 
 class JsonSerializer:
-    """Values that JSON keeps as they are: None, booleans, numbers, text, lists, dicts by text."""
+    """Values that JSON keeps as they are: None, bool, int, float, str, list, and dict with keys of
+    text; no subclass of these.
+    """
 
     def serialize(self, value: Any) -> bytes:
-        """Return canonical JSON.
+        """Return JSON, with the keys of a dict in their order.
 
         Raises:
             ValueError: JSON would change the value (a tuple, a key that is no text, NaN).
             TypeError: JSON has no such value.
         """
-        text = json.dumps(value, sort_keys=True, separators=(",", ":"), allow_nan=False)
-        if json.loads(text) != value:
-            raise ValueError(
-                f"JSON would change a {type(value).__name__}: tuples become lists, and keys text"
-            )
+        text = json.dumps(value, separators=(",", ":"), allow_nan=False)
+        _check_same(value, json.loads(text))
         return text.encode("ascii")
 
     def deserialize(self, data: bytes) -> Any:
@@ -108,6 +107,32 @@ _BUILT_IN: dict[str, StateSerializer] = {
     "arrow": ArrowSerializer(),
 }
 _registered: dict[str, StateSerializer] = {}
+
+
+def _check_same(value: Any, back: Any) -> None:
+    """Check that JSON gives back a value as it was.
+
+    Raises:
+        ValueError: it does not; also where what comes back is equal, as a number is to an enum's.
+    """
+    if type(value) is not type(back):
+        raise _changed(value, type(back).__name__)
+    if isinstance(value, list):
+        for one, again in zip(value, back, strict=True):
+            _check_same(one, again)
+    elif isinstance(value, dict):
+        for key in value:
+            if type(key) is not str:
+                raise _changed(key, "str")
+        for entry, again in zip(value.items(), back.items(), strict=True):
+            for one, part in zip(entry, again, strict=True):
+                _check_same(one, part)
+    elif value != back:  # text of two surrogates, which become one character
+        raise _changed(value, "another")
+
+
+def _changed(value: object, back: str) -> ValueError:
+    return ValueError(f"JSON would give back a value of type {type(value).__name__} as {back}")
 
 
 def register_serializer(name: str, serializer: type[StateSerializer]) -> None:

@@ -8,6 +8,7 @@ import os
 import signal
 import subprocess
 import sys
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -195,11 +196,22 @@ def test_a_function_that_returns_its_state_has_it_as_before(start: Start, tmp_pa
 
 @pytest.mark.parametrize(
     "value",
-    [{"pair": (1, 2)}, {"by partition": {0: 7}}, {"rate": float("nan")}, {"id": b"1"}],
+    [
+        {"pair": (1, 2)},
+        {"by partition": {0: 7}},
+        {"rate": float("nan")},
+        {"id": b"1"},
+        {"seen": Counter("aab")},
+        Counter("aab"),
+        [("pair", 2)],
+        [],
+        False,
+        "",
+    ],
     ids=str,
 )
 def test_what_json_would_give_back_as_another_value_declines_the_attempt(
-    start: Start, value: dict[str, Any]
+    start: Start, value: Any
 ) -> None:
     """The function would find another state after its next start, and count from the beginning."""
     with pytest.raises(DeclinedError, match="what function 'counter' has returned") as caught:

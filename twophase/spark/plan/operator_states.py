@@ -310,15 +310,18 @@ class OperatorStates:
                 )
 
 
-def _kept(uid: str, value: Mapping[str, Any] | None) -> Any:
+def _kept(uid: str, value: dict[str, Any] | None) -> Any:
     """Return a copy of what a function has returned, which it may change from here on.
 
     Raises:
-        ValueError: JSON has no such value, or would give another one back.
+        ValueError: it is no dict, or JSON has no such value, or would give another one back.
     """
     json = JsonSerializer()
     try:
-        return json.deserialize(json.serialize(dict(value or {})))
+        kept = json.deserialize(json.serialize({} if value is None else value))
+        if not isinstance(kept, dict):
+            raise TypeError(f"a {type(value).__name__} where a dict belongs")
+        return kept
     except (TypeError, ValueError, RecursionError) as error:
         raise ValueError(f"what function {uid!r} has returned: {error}") from error
 
