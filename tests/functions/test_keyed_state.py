@@ -4,13 +4,29 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from datetime import timedelta
+from datetime import datetime, timedelta
+from decimal import Decimal
+from http import HTTPStatus
 from typing import Any
 
+import numpy as np
+import pandas as pd  # type: ignore[import-untyped]
 import pytest
-from pyspark.sql.types import ArrayType, LongType, StructField, StructType
+from pyspark.sql.types import (
+    ArrayType,
+    BinaryType,
+    DataType,
+    DecimalType,
+    DoubleType,
+    LongType,
+    MapType,
+    StringType,
+    StructField,
+    StructType,
+    TimestampType,
+)
 
-from twophase.errors import ConfigError
+from twophase.errors import ConfigError, RejectedRowsError
 from twophase.functions.keyed_state import (
     aggregating_state,
     list_state,
@@ -81,9 +97,31 @@ class Mapped(Value):
         return iter(self.mapped.values())
 
 
+TYPES = {
+    "long": LongType(),
+    "string": StringType(),
+    "double": DoubleType(),
+    "binary": BinaryType(),
+    "decimal(4,1)": DecimalType(4, 1),
+    "timestamp": TimestampType(),
+    "array<string>": ArrayType(StringType()),
+    "map<string,double>": MapType(StringType(), DoubleType()),
+    "struct<n:long>": StructType([StructField("n", LongType())]),
+}
+
+
+class Client:
+    """Parses columns of these types."""
+
+    def _parse_string_schema(self, schema: str) -> StructType:
+        columns = [column.split(" ") for column in schema.split(", ")]
+        return StructType([StructField(name, TYPES[kind]) for name, kind in columns])
+
+
 class Handle:
     def __init__(self) -> None:
         self.asked: list[tuple[Any, ...]] = []
+        self._statefulProcessorApiClient = Client()
 
     def getValueState(self, *asked: Any) -> Value:
         self.asked.append(asked)
@@ -149,7 +187,7 @@ def test_a_map_has_entries(handle: Any) -> None:
     state = map_state(handle, "a", "string", "n long, s string")
     assert state.is_empty()
     state.put("x", (1, "one"))
-    state.put_all([("y", (2, "two")), ("z", (3, "three"))])
+    state.put_all({"y": (2, "two"), "z": (3, "three")})
     state.remove("z")
     assert (state.get("x"), state.get("z")) == ((1, "one"), None)
     assert (state.contains("y"), state.contains("z"), state.is_empty()) == (True, False, False)
@@ -191,6 +229,156 @@ def test_values_are_aggregated_by_an_accumulator(handle: Any) -> None:
     assert state.get() == 3.0
     state.clear()
     assert state.get() is None
+
+
+# -- what Spark would keep as another value, or as none --------------------------------------------
+
+
+UNFIT: list[tuple[str, Any]] = [
+    ("long", 1.5),
+    ("long", "7"),
+    ("long", True),
+    ("long", 2**63),
+    ("long", HTTPStatus.OK),
+    ("double", 1),
+    ("string", 7),
+    ("string", {"a": 1}),
+    ("binary", "ab"),
+    ("decimal(4,1)", 1.5),
+    ("decimal(4,1)", Decimal(1000)),
+    ("decimal(4,1)", Decimal("NaN")),
+    ("array<string>", ["a", 1]),
+    ("array<string>", "ab"),
+    ("map<string,double>", {"a": 1}),
+    ("map<string,double>", {1: 1.0}),
+    ("struct<n:long>", (1.5,)),
+    ("struct<n:long>", {"n": "1"}),
+    ("a long, b string", ("x", "y")),
+    ("a long, b string", (1,)),
+    ("a string, b string", "DE"),
+    ("a string, b string", {"a": "x", "b": "y"}),
+    ("a string, b string", None),
+]
+FIT: list[tuple[str, Any]] = [
+    ("long", None),
+    ("long", 2**63 - 1),
+    ("long", np.int64(7)),
+    ("double", np.float32(0.5)),
+    ("string", ""),
+    ("binary", bytearray(b"ab")),
+    ("decimal(4,1)", Decimal("-999.9")),
+    ("timestamp", datetime(2026, 1, 1)),
+    ("timestamp", pd.Timestamp("2026-01-01")),
+    ("array<string>", ["a", None]),
+    ("map<string,double>", {"a": 1.0}),
+    ("struct<n:long>", (1,)),
+    ("a long, b string", (1, "x")),
+    ("a long, b string", [None, "x"]),
+    ("a string, b array<string>", ("x", [np.str_("y")])),
+]
+
+
+def as_types(schema: str) -> DataType:
+    """What the text of a schema says."""
+    return TYPES[schema] if schema in TYPES else Client()._parse_string_schema(schema)
+
+
+@pytest.mark.parametrize("form", [str, as_types])
+@pytest.mark.parametrize(("schema", "value"), UNFIT, ids=repr)
+def test_a_value_that_is_not_of_the_schema_is_refused(
+    handle: Any, form: Any, schema: str, value: Any
+) -> None:
+    """Spark keeps NULL in place of most of these: a sum would begin again, and nobody is told."""
+    plain, listed = value_state(handle, "a", form(schema)), list_state(handle, "b", form(schema))
+    mapped = map_state(handle, "c", "long", form(schema))
+    keyed = map_state(handle, "d", form(schema), "long")
+    for write in (
+        lambda: plain.update(value),
+        lambda: listed.add(value),
+        lambda: listed.add_all([value]),
+        lambda: listed.update([value]),
+        lambda: mapped.put(1, value),
+        lambda: mapped.put_all({1: value}),
+        lambda: keyed.put(value, 1),
+        lambda: keyed.get(value),
+    ):
+        with pytest.raises(RejectedRowsError, match=r"The state '[abcd]' cannot have this value"):
+            write()
+    assert (plain.value(), [*listed.get()], mapped.is_empty()) == (None, [], True)
+
+
+@pytest.mark.parametrize("form", [str, as_types])
+@pytest.mark.parametrize(("schema", "value"), FIT, ids=repr)
+def test_a_value_of_the_schema_is_kept(handle: Any, form: Any, schema: str, value: Any) -> None:
+    state = value_state(handle, "a", form(schema))
+    state.update(value)
+    assert state.value() == (tuple(value) if ", " in schema else value)
+
+
+def test_what_is_refused_is_kept_as_the_error_says(handle: Any) -> None:
+    state = reducing_state(handle, "a", "double", operator.add)
+    with pytest.raises(RejectedRowsError, match="cannot have this value") as caught:
+        state.add(1)
+    assert "a float for a double, not an int, and a tuple for columns." in caught.value.remedy
+    for number in (1.0, 0.5):
+        state.add(number)
+    assert state.get() == 1.5
+    value_state(handle, "b", "a string, b string").update(("D", "E"))
+
+
+def test_one_value_is_not_taken_for_several(handle: Any) -> None:
+    """`put_all({"DE": "Germany"})` made an entry of D, and `add_all("DE")` makes two."""
+    mapped, listed = map_state(handle, "a", "string", "string"), list_state(handle, "b", "string")
+    for entries in (["DE"], [("DE", "Germany")], "DE"):
+        with pytest.raises(RejectedRowsError, match=r"'a' was given a .* as several values") as one:
+            mapped.put_all(entries)  # type: ignore[arg-type]
+    assert "give a map a dict, and a list a list" in one.value.remedy
+    for values in ("DE", {"DE": "Germany"}):
+        for write in (listed.add_all, listed.update):
+            with pytest.raises(RejectedRowsError, match=r"'b' was given a .* as several values"):
+                write(values)
+    mapped.put_all({"DE": "Germany"})
+    listed.add_all(["DE"])
+    assert ([*mapped.items()], [*listed.get()]) == ([("DE", "Germany")], ["DE"])
+
+
+class InPlace:
+    """Adds to the accumulator itself, and forgets to return it."""
+
+    def create_accumulator(self) -> list[str]:
+        return []
+
+    def add(self, value: str, accumulator: list[str]) -> Any:
+        accumulator.append(value)
+
+    def get_result(self, accumulator: list[str]) -> int:
+        return len(accumulator)
+
+
+class AlsoReturned(InPlace):
+    def add(self, value: str, accumulator: list[str]) -> Any:
+        accumulator.append(value)
+        return accumulator
+
+
+extend: Any = list.extend
+
+
+def test_a_function_that_returns_nothing_forgets_nothing(handle: Any) -> None:
+    """What it has changed in place was a copy: NULL was kept, and the next value began again."""
+    words = aggregating_state(handle, "a", "array<string>", InPlace())
+    with pytest.raises(RejectedRowsError, match="aggregates the state 'a' has returned None"):
+        words.add("x")
+    merged = reducing_state(handle, "b", "array<string>", extend)
+    merged.add(["x"])
+    with pytest.raises(RejectedRowsError, match="reduces the state 'b' has returned None") as one:
+        merged.add(["y"])
+    assert one.value.remedy.startswith("return the new value from it")
+    assert (words.get(), merged.get()) == (None, ["x", "y"]), "Spark gives a copy, this does not"
+    words = aggregating_state(handle, "c", "array<string>", AlsoReturned())
+    words.add("x")
+    words.add("y")
+    assert words.get() == 2
 
 
 @pytest.mark.parametrize(

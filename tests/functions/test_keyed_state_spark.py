@@ -20,6 +20,7 @@ from harness.spark_settings import changed
 from tests.functions.test_keyed_state import Mean
 from tests.operations.savepoint.test_rescale_spark import noted, rescaled
 from tests.operations.savepoint.test_savepoint_spark import Moved
+from twophase.errors import RejectedRowsError
 from twophase.functions.keyed_state import (
     aggregating_state,
     list_state,
@@ -243,6 +244,51 @@ def test_two_states_of_one_name_end_the_job_before_any_row(moved: Moved) -> None
     with pytest.raises(Exception, match="TransformWithStateInPySpark driver worker"):
         moved.run(moved.writing("job", **ROCKSDB))
     assert moved.ids() == []
+
+
+class Halves(StatefulProcessor):
+    """Adds up what one half of each number is."""
+
+    def half(self, number: int) -> float:
+        return number / 2
+
+    def init(self, handle: StatefulProcessorHandle) -> None:
+        self._sum = reducing_state(handle, "sum", "double", operator.add)
+        self._last = map_state(handle, "last", "string", "id long, half double")
+
+    def handleInputRows(self, key: Any, rows: Any, timerValues: Any) -> Iterator[Row]:
+        for row in rows:
+            self._sum.add(self.half(row.id))
+            self._last.put_all({"row": (row.id, row.id / 2)})
+        yield Row(id=int(2 * (self._sum.get() or 0)))
+
+    def close(self) -> None:
+        pass
+
+
+class Whole(Halves):
+    """Some halves are no double."""
+
+    def half(self, number: int) -> float:
+        return number // 2 if number % 2 == 0 else number / 2
+
+
+def test_a_value_that_spark_would_forget_stops_the_job_and_is_kept_when_it_is_mended(
+    moved: Moved,
+) -> None:
+    def sums(processor: StatefulProcessor) -> None:
+        moved.build = lambda frame: keyed(frame).transformWithState(
+            processor, "id long", "Append", "None"
+        )
+
+    sums(Whole())
+    moved.add()
+    with pytest.raises(RejectedRowsError, match="The state 'sum' cannot have this value"):
+        moved.run(moved.writing("job", **ROCKSDB))
+    assert moved.ids() == []
+    sums(Halves())
+    moved.run(moved.writing("job", **ROCKSDB))
+    assert moved.ids() == [20, 25]
 
 
 def test_the_program_on_the_page_does_what_it_says(moved: Moved) -> None:

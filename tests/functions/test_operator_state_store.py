@@ -147,3 +147,29 @@ def test_raw_state_has_partitions() -> None:
     output.start_new_partition()
     output.write(b"c")
     assert output.partitions == [b"ab", b"c"]
+
+
+@pytest.mark.parametrize("values", ["DE", b"DE", {"DE": 1}], ids=repr)
+@pytest.mark.parametrize("method", ["add_all", "update"])
+def test_one_value_is_not_taken_for_several(method: str, values: Any) -> None:
+    state: ListState[Any] = ListState(["FR"])
+    with pytest.raises(TypeError, match="is one value: give a list of values"):
+        getattr(state, method)(values)
+    assert state.get() == ["FR"]
+
+
+@pytest.mark.parametrize("entries", [["DE"], [("DE", "Germany")], "DE", None], ids=repr)
+def test_several_entries_are_a_mapping(entries: Any) -> None:
+    """Text of two letters is a pair, and would become a key and its value."""
+    state: BroadcastState[str, str] = BroadcastState()
+    with pytest.raises(TypeError, match="put_all takes a dict"):
+        state.put_all(entries)
+    assert state.is_empty()
+
+
+@pytest.mark.parametrize("data", [[68, 69], "DE", None], ids=repr)
+def test_raw_state_is_bytes(data: Any) -> None:
+    output = RawStateOutput()
+    with pytest.raises(TypeError, match="write takes bytes"):
+        output.write(data)
+    assert output.partitions == []

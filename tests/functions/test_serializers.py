@@ -201,6 +201,24 @@ def test_entries_of_an_older_version_of_a_serializer_are_read_by_that_version(
     assert again.get_list_state("corners", "point").get() == [(1, 2)]
 
 
+@pytest.mark.parametrize("returned", [None, "text", bytearray(b"1"), 7, [1]], ids=repr)
+@pytest.mark.parametrize("form", ["list", "broadcast"])
+def test_what_a_serializer_returns_is_bytes_or_refused(form: str, returned: Any) -> None:
+    class Forgetful(Point):
+        def serialize(self, value: Any) -> Any:
+            return returned
+
+    register_serializer("point", Forgetful)
+    store = OperatorStateStore("dedup")
+    if form == "list":
+        store.get_list_state("corners", "point").add((1, 2))
+    else:
+        store.get_broadcast_state("corners", "json", "point").put("a", (1, 2))
+    with pytest.raises(ValueError, match=r"State 'corners' of function 'dedup': .*Forget") as one:
+        store.snapshot()
+    assert f"returned a {type(returned).__name__} where bytes belong" in str(one.value)
+
+
 def test_a_class_without_the_methods_is_refused() -> None:
     with pytest.raises(ConfigError, match="Nothing has no serialize and deserialize"):
         register_serializer("nothing", Nothing)  # type: ignore[arg-type]

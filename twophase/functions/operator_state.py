@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import Any, Generic, TypeVar, cast
 
 from twophase.errors import ConfigError
-from twophase.functions.serializer import serializer_of
+from twophase.functions.serializer import StateSerializer, serializer_of
 from twophase.ids import check_name
 
 T = TypeVar("T")
@@ -49,11 +49,11 @@ class ListState(Generic[T]):
 
     def add_all(self, values: Iterable[T]) -> None:
         """Add values at the end."""
-        self._values.extend(values)
+        self._values.extend(_several(values))
 
     def update(self, values: Iterable[T]) -> None:
         """Replace all values."""
-        self._values = list(values)
+        self._values = _several(values)
 
     def clear(self) -> None:
         """Remove all values."""
@@ -80,6 +80,8 @@ class BroadcastState(Generic[K, V]):
 
     def put_all(self, entries: Mapping[K, V]) -> None:
         """Set the values of several keys."""
+        if not isinstance(entries, Mapping):  # a text of two letters is a pair, too
+            raise TypeError(f"put_all takes a dict, not a {type(entries).__name__}")
         self._entries.update(entries)
 
     def remove(self, key: K) -> None:
@@ -111,6 +113,8 @@ class RawStateOutput:
 
     def write(self, data: bytes) -> None:
         """Append bytes to the current partition; the first begins by itself."""
+        if not isinstance(data, bytes | bytearray | memoryview):  # a list of numbers is taken, too
+            raise TypeError(f"write takes bytes, not a {type(data).__name__}")
         if not self.partitions:
             self.start_new_partition()
         self.partitions[-1] += data
@@ -248,13 +252,37 @@ class OperatorStateStore:
         entries = []
         for index, value in enumerate(found.values()):
             try:
-                entries.append(serializers[index % len(serializers)].serialize(value))
+                entries.append(_bytes_of(serializers[index % len(serializers)], value))
             except Exception as error:
                 raise ValueError(f"{where}: {error}") from error
         return SerializedState(name, found.scheme, found.serializers, tuple(entries))
 
     def _where(self, name: str) -> str:
         return f"State {name!r} of function {self._function!r}"
+
+
+def _bytes_of(serializer: StateSerializer, value: Any) -> bytes:
+    """Serialize a value.
+
+    Raises:
+        TypeError: the serializer returns something else, which no restart could read.
+    """
+    data: Any = serializer.serialize(value)
+    if not isinstance(data, bytes):
+        kind = type(serializer).__qualname__
+        raise TypeError(f"{kind}.serialize returned a {type(data).__name__} where bytes belong")
+    return data
+
+
+def _several(values: Iterable[T]) -> list[T]:
+    """Return values as a list.
+
+    Raises:
+        TypeError: it is one value, whose letters or keys would be taken.
+    """
+    if isinstance(values, str | bytes | Mapping):
+        raise TypeError(f"a {type(values).__name__} is one value: give a list of values")
+    return list(values)
 
 
 def _check_same(where: str, asked: _Registered, before: _Registered | SerializedState) -> None:
