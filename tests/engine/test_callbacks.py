@@ -126,3 +126,28 @@ def test_a_stop_with_a_savepoint_from_within_is_refused_and_the_job_runs_on(
     assert job.savepoints.stop(path) == path
     PlainJob(world, 5, "again", restoring(Path(path), "refuse")).run()
     assert world.ids() == [[*range(50)]] * 2
+
+
+class OnlyComplete:
+    """A function that listens to nothing but completed checkpoints."""
+
+    def __init__(self) -> None:
+        self.told: list[int] = []
+
+    def initialize_state(self, context: InitializationContext) -> None:
+        """It has no state."""
+
+    def snapshot_state(self, context: SnapshotContext) -> None:
+        """It has no state."""
+
+    def notify_checkpoint_complete(self, checkpoint: int) -> None:
+        self.told.append(checkpoint)
+
+
+def test_a_function_is_told_what_it_has_a_method_for(world: BeginningWorld) -> None:
+    """It is no whole listener, and was told nothing; what it has no method for asks for none."""
+    only = OnlyComplete()
+    world.functions = {"only": only}
+    PlainJob(world, 4).run()
+    assert only.told == [0, 1, 2, 3]
+    assert world.ids() == [[*range(40)]] * 2

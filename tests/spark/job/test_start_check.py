@@ -77,3 +77,30 @@ def test_a_trigger_that_spark_refuses_takes_no_job_over(
     job: Typos, trigger: Callable[[StreamWriter], StreamWriter]
 ) -> None:
     refused(job, trigger(job.writer(job.frame(), "job")))
+
+
+def nothing(frame: DataFrame) -> Any:
+    """Forgets to return the rows."""
+    frame.where("id > 0")
+
+
+@pytest.mark.parametrize(
+    "transform", [nothing, lambda frame: frame.where("no_column > 0")], ids=["none", "wrong"]
+)
+def test_a_transform_that_gives_no_rows_takes_no_job_over(
+    job: Typos, transform: Callable[[DataFrame], Any]
+) -> None:
+    target = job.root / "facts"
+
+    def writer(transform: Callable[[DataFrame], Any]) -> StreamWriter:
+        found = write_stream(job.frame(), name="orders").trigger(availableNow=True)
+        found.options(**{"checkpointLocation": str(job.root / "job"), "restart.strategy": "none"})
+        return found.sink("facts", FolderSink(target), transform)
+
+    with pytest.raises(ConfigError, match=r"columns for sink 'facts' .*Nothing was wr") as caught:
+        writer(transform).start()
+    assert caught.value.remedy.startswith("correct the function `transform` of that sink")
+    assert not (job.root / "job").exists()
+    assert not target.exists()
+    writer(lambda frame: frame.where("id > 0")).start().await_termination(120)
+    assert [row["id"] for row in FolderTarget(target).rows()] == [1]

@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import logging
 import threading
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from functools import partial
 
@@ -59,26 +59,32 @@ class Listeners:
 
     def complete(self, checkpoint: int) -> None:
         """The checkpoint is decided and committed."""
-        with self.called():
-            for listener in self._listeners:
-                listener.notify_checkpoint_complete(checkpoint)
+        self._notify("notify_checkpoint_complete", checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
-        """An attempt at the checkpoint was declined. What a listener raises is logged: the job
+"""An attempt at the checkpoint was declined. What a listener raises is logged: the job
         fails with what the attempt was declined for.
         """
         with self.called():
-            for listener in self._listeners:
+            for notify in self._methods("notify_checkpoint_aborted"):
                 try:
-                    listener.notify_checkpoint_aborted(checkpoint)
+                    notify(checkpoint)
                 except Exception:  # noqa: BLE001 it is foreign code
                     _log.exception("job %s: a listener failed on an abort", self._job)
 
     def subsumed(self, checkpoint: int) -> None:
         """The checkpoint is not kept any more."""
+        self._notify("notify_checkpoint_subsumed", checkpoint)
+
+    def _notify(self, method: str, checkpoint: int) -> None:
+        """Call a method of each listener that has it."""
         with self.called():
-            for listener in self._listeners:
-                listener.notify_checkpoint_subsumed(checkpoint)
+            for notify in self._methods(method):
+                notify(checkpoint)
+
+    def _methods(self, name: str) -> list[Callable[[int], None]]:
+        found = (getattr(listener, name, None) for listener in self._listeners)
+        return [method for method in found if method is not None]
 
 
 class CheckpointCompleter:

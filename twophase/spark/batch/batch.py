@@ -21,6 +21,8 @@ from functools import cached_property, partial
 from threading import TIMEOUT_MAX
 from typing import TYPE_CHECKING, Any
 
+from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
+
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenArrowSink, Sink
 from twophase.coordinator.commit.pending import PendingCheckpoint
@@ -83,8 +85,16 @@ class JobSink:
     transform: Callable[[DataFrame], DataFrame] | None = None
 
     def rows(self, frame: DataFrame) -> DataFrame:
-        """Return the rows for this sink."""
-        return self.transform(frame) if self.transform else frame
+        """Return the rows for this sink.
+
+        Raises:
+            TypeError: the transform returns something else.
+        """
+        rows = self.transform(frame) if self.transform else frame
+        if not isinstance(rows, ClassicDataFrame):
+            kind = type(rows).__name__
+            raise TypeError(f"the function `transform` returned a {kind}, not a DataFrame")
+        return rows
 
 
 class ForeachBatch:

@@ -76,8 +76,8 @@ class SparkHost:
         observers: receive every event.
 
     Raises:
-        ConfigError: the folder is that of a Spark query, an option of a source is wrong, or Spark
-            refuses the plan or the trigger; nothing was written.
+        ConfigError: the folder is that of a Spark query, an option of a source is wrong, Spark
+            refuses the plan or the trigger, or a transform gives no rows; nothing was written.
 
     Attributes:
         clock: the machine's.
@@ -97,6 +97,8 @@ class SparkHost:
         )
         self.notifications = SourceNotifications(description.name, legs, observers)
         self._description = description
+        for sink in description.sinks:
+            self._rows_of(sink)
         self._observers = observers
         self._declared = {name: entry.sink for name, entry in description.sinks.items()}
         self._spark = description.frame.sparkSession
@@ -114,7 +116,7 @@ class SparkHost:
         restore_worker_python(self._spark.sparkContext)
         job, frame = self._description, self._description.frame
         folder_formats.check(f"Job {job.name!r}", self._spark.conf)
-        shuffles.check(job.name, self._spark, (entry.rows(frame) for entry in job.sinks.values()))
+        shuffles.check(job.name, self._spark, map(self._rows_of, job.sinks))
         analyzed = logical_plan.analyzed(frame)
         return Plan(
             logical_plan.is_stateful(frame),
@@ -229,7 +231,10 @@ class SparkHost:
             raise
         except Exception as error:
             raise ConfigError(
-                f"Job {job.name!r}: the columns for sink {sink!r} cannot be known: {error}."
+                f"Job {job.name!r}: the columns for sink {sink!r} cannot be known: {error}. "
+                "Nothing was written.",
+                remedy="correct the function `transform` of that sink: it returns the rows for it, "
+                "a DataFrame.",
             ) from error
 
     def failed(self, error: BaseException) -> BaseException:

@@ -14,7 +14,12 @@ from typing import TYPE_CHECKING, Any, Self
 
 from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
-from twophase.contract.listener import CheckpointedFunction, CheckpointListener
+from twophase.contract.listener import (
+    CheckpointedFunction,
+    CheckpointListener,
+    check_function,
+    check_listener,
+)
 from twophase.contract.sink import ArrowSink, BatchSink, Sink
 from twophase.errors import ConfigError
 from twophase.events import Observer
@@ -91,9 +96,11 @@ class StreamWriter:
             options: the options of a sink that is given by its type, such as `table="orders"`.
 
         Raises:
-            ConfigError: the name is taken or invalid, `sink` is not a sink, or its type or
-                options are invalid.
+            ConfigError: the name is taken or invalid, `sink` is not a sink, its type or options are
+                invalid, or `transform` cannot be called.
         """
+        if transform is not None:
+            self._check_callable(f"transform of sink {name!r}", transform)
         sink = _resolved(f"Job {self._name!r}, sink {name!r}", sink, options)
         if check_name("sink", name) in self._sinks:
             twice = f"Job {self._name!r} has two sinks named {name!r}."
@@ -132,24 +139,47 @@ class StreamWriter:
         return self
 
     def listener(self, listener: CheckpointListener) -> Self:
-        """Add a listener to completed, aborted and subsumed checkpoints."""
+        """Add a listener to completed, aborted and subsumed checkpoints.
+
+        Raises:
+            ConfigError: it has no method of a `CheckpointListener`, or one that cannot be called.
+        """
+        check_listener(f"Job {self._name!r}, listener", listener)
         self._listeners.append(listener)
         return self
 
     def function(self, name: str, function: CheckpointedFunction) -> Self:
-        """Add a driver-side function whose state is kept in every checkpoint under `name`."""
+        """Add a driver-side function whose state is kept in every checkpoint under `name`.
+
+        Raises:
+            ConfigError: the name is taken or invalid, or the function lacks a method.
+        """
         if check_name("function", name) in self._functions:
             raise ConfigError(
                 f"Job {self._name!r} has two functions named {name!r}.",
                 remedy="give each its own name.",
             )
+        check_function(f"Job {self._name!r}, function {name!r}", function)
         self._functions[name] = function
         return self
 
     def observer(self, observer: Observer) -> Self:
-        """Add an observer of events: logs, progress, metrics."""
+        """Add an observer of events: logs, progress, metrics.
+
+        Raises:
+            ConfigError: it cannot be called.
+        """
+        self._check_callable("observer", observer)
         self._observers.append(observer)
         return self
+
+    def _check_callable(self, what: str, given: object) -> None:
+        if not callable(given) or isinstance(given, type):
+            kind = f"the class {given.__name__}" if isinstance(given, type) else repr(given)
+            raise ConfigError(
+                f"Job {self._name!r}, {what}: {kind} is no function.",
+                remedy="pass a function, or an object that can be called.",
+            )
 
     def start(self) -> Job:
         """Check everything, recover, and start the query.

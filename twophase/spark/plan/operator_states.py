@@ -19,6 +19,7 @@ from twophase.contract.listener import (
     CheckpointListener,
     InitializationContext,
     SnapshotContext,
+    is_listener,
 )
 from twophase.contract.source import SourceLeg
 from twophase.contract.source_entry_points import skips_existing, source_of
@@ -83,11 +84,7 @@ class OperatorStates:
 
     def listeners(self) -> list[CheckpointListener]:
         """Return the functions that also listen to checkpoints."""
-        return [
-            function
-            for function in self._functions.values()
-            if isinstance(function, CheckpointListener)
-        ]
+        return [function for function in self._functions.values() if is_listener(function)]
 
     def snapshot(self, checkpoint: int, offsets: FrozenOffsets) -> OperatorStateFields:
         """Return the states for a checkpoint, as `coordinator.attempt.Snapshot` does."""
