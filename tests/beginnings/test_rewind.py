@@ -118,7 +118,7 @@ def test_rows_that_the_source_loses_while_the_job_is_taken_over_are_not_taken_ba
 class Listed:
     """A function with a list as its state."""
 
-    def snapshot_state(self, context: SnapshotContext) -> Mapping[str, int] | None:
+    def snapshot_state(self, context: SnapshotContext) -> dict[str, int] | None:
         return None
 
     def initialize_state(self, context: InitializationContext) -> None:
