@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shutil
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ from harness.beginning_world import BeginningWorld, refused
 from harness.savepoint_world import killed, older, restoring
 from tests.beginnings.functions import Counted
 from twophase.events import SinkRewound
+from twophase.operations.savepoint.format import MANIFEST
 
 pytestmark = pytest.mark.part("runtime")
 
@@ -91,6 +93,40 @@ def test_a_savepoint_is_restored_once_more_under_another_id(
     world.drive(6, folder, **again)
     assert not rewound(world)
     world.is_exact(folder, 6)
+
+
+def _incomplete(path: Path) -> None:
+    (path / MANIFEST).unlink()
+
+
+def _damaged(path: Path) -> None:
+    (path / MANIFEST).write_bytes(b"{}")
+
+
+@pytest.mark.parametrize("breaks", [_incomplete, _damaged])
+def test_a_new_savepoint_that_cannot_be_read_is_not_taken_for_the_one_that_was_there(
+    world: BeginningWorld, breaks: Callable[[Path], None]
+) -> None:
+    """I make each savepoint at the same path. I restored one from there long ago, and its copy of
+    today is not whole: the start says so, and does not go on as if I had asked for nothing.
+    """
+    path = _newest(world)
+    world.drive(3, **restoring(path, "rewind"))
+    world.drive(4, **restoring(world.make("second"), "rewind"))
+    shutil.rmtree(path)
+    made = world.make()
+    whole = shutil.copytree(made, path.with_name("whole"))
+    world.drive(5)
+    breaks(path)
+    with refused(world.root):
+        world.drive(6, **restoring(path, "rewind"))
+    shutil.rmtree(path)
+    shutil.copytree(whole, path)
+    world.drive(6, **restoring(path, "rewind"))
+    assert rewound(world)
+    breaks(path)
+    world.drive(7, **restoring(path, "rewind"))  # it has begun so
+    world.is_exact("job", 7)
 
 
 def test_a_new_savepoint_at_the_path_of_an_older_one_is_restored(world: BeginningWorld) -> None:

@@ -62,7 +62,7 @@ class Listeners:
         self._notify("notify_checkpoint_complete", checkpoint)
 
     def aborted(self, checkpoint: int) -> None:
-"""An attempt at the checkpoint was declined. What a listener raises is logged: the job
+        """An attempt at the checkpoint was declined. What a listener raises is logged: the job
         fails with what the attempt was declined for.
         """
         with self.called():

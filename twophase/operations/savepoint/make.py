@@ -43,6 +43,7 @@ from twophase.options.job_options import JobOptions
 from twophase.spark.folder.spark_cut import files_of_cut
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore, encode_body
+from twophase.state.files.listing import listed
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
 from twophase.state.journal.entries import Decision
 from twophase.state.journal.history import History
@@ -246,7 +247,7 @@ class SavepointMaker:
             return None
         number, folder = cut.checkpoint.checkpoint, self._root / "spark" / cut.checkpoint.lineage
         commit = folder / "commits" / str(number)
-        has_state = any((folder / "state").glob("*"))
+        has_state = bool(listed(folder / "state"))
         while has_state and not commit.exists() and still_waiting():
             time.sleep(_POLL_S)
         if commit.exists():

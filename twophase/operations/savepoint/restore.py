@@ -72,7 +72,8 @@ def begun_with(job: str, path: str, history: History, options: JobOptions) -> Li
 
     That may be an older lineage: the option may stay set, whatever was restored since. What was
     restored is known by its content, and not by its path, where another savepoint may be by now. If
-    nothing is there any more, its path is all that is left.
+    nothing is there any more, its path is all that is left; and if what is there cannot be read,
+    the job goes on where its current lineage has begun so: it needs no more of it.
 
     Args:
         job: the job's name.
@@ -82,6 +83,10 @@ def begun_with(job: str, path: str, history: History, options: JobOptions) -> Li
 
     Returns:
         The newest such lineage; None if there is none.
+
+    Raises:
+        TwoPhaseError: what is there cannot be used, and may be another one than was restored once.
+        OSError: it cannot be read, likewise.
     """
     folder = local_path(path, RESTORE_PATH)
     restored = [
@@ -91,18 +96,28 @@ def begun_with(job: str, path: str, history: History, options: JobOptions) -> Li
     ]
     if not restored:
         return None
+    same = next((one for one in restored if one.restored_from == str(folder)), None)
+    needs_no_more = same is not None and (same is history.lineage or _is_gone(folder))
     try:
         origin = _origin_of(job, folder)
     except (TwoPhaseError, OSError) as error:
-        same = next((one for one in restored if one.restored_from == str(folder)), None)
-        if same is None:
+        if not needs_no_more:
             raise
         _log.warning("job %s: what it was restored from cannot be read any more: %s", job, error)
         return same
-    for one in restored:
-        if one.origin == origin if origin else one.restored_from == str(folder):
-            return one
-    return None
+    if not origin:
+        return same if needs_no_more else None
+    return next((one for one in restored if one.origin == origin), None)
+
+
+def _is_gone(folder: Path) -> bool:
+    try:
+        folder.lstat()
+    except (FileNotFoundError, NotADirectoryError):
+        return True
+    except OSError:
+        return False
+    return False
 
 
 def _origin_of(job: str, folder: Path) -> str:

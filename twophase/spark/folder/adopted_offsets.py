@@ -8,6 +8,7 @@ from pathlib import Path
 from twophase.errors import ConfigError, OffsetMismatchError
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.listing import listed_below
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Adoption, Lineage, StartingOffsets
 from twophase.state.journal.history import History
@@ -48,7 +49,7 @@ def check_without_state(path: Path) -> None:
     Raises:
         ConfigError: it has, and state cannot be adopted.
     """
-    if any((path / "state").glob("*/*")):
+    if listed_below(path / "state"):
         raise ConfigError(
             f"Spark's folder {path} holds the state of a stateful plan, which no target can "
             "rebuild. Nothing was adopted or written.",

@@ -24,6 +24,7 @@ from typing import Any
 
 from twophase.errors import SavepointError
 from twophase.spark.folder import state_stores
+from twophase.state.files.listing import listed
 
 COPY_BYTES = 4 * 1024 * 1024
 _NUMBERED = re.compile(r"(\d+)(\.compact)?")
@@ -108,7 +109,7 @@ def _sources(folder: Path, batch: int) -> Iterator[CutFile]:
     for position, line in enumerate(lines):
         last = _log_offset(line)
         root = folder / "sources" / str(position)
-        for path in sorted(root.glob("[!.]*")):
+        for path in listed(root):
             number = _NUMBERED.fullmatch(path.name)
             if last is None or number is None or int(number[1]) <= last:
                 yield CutFile(f"sources/{position}/{path.name}", path)

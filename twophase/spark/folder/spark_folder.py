@@ -35,6 +35,7 @@ from twophase.ids import new_lineage_id
 from twophase.spark.folder import state_stores
 from twophase.spark.folder.folder_formats import OFFSET_LOG
 from twophase.state.checkpoints.checkpoint import FrozenOffsets
+from twophase.state.files.listing import listed_below
 from twophase.state.files.storage import (
     AlreadyExistsError,
     LocalStorage,
@@ -163,7 +164,7 @@ class SparkFolder:
         """
         try:
             self._sync_logs(batch)
-            if any(any((self.path / kept).glob("*/*")) for kept in _KEPT):
+            if any(listed_below(self.path / kept) for kept in _KEPT):
                 sync_file_system(self.path)
         except OSError as error:
             raise DeclinedError(

@@ -31,6 +31,8 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
+from twophase.state.files.listing import files_below, listed
+
 _MADE_BY_A_TASK = ("delta", "changelog", "zip")
 _LIMIT = "globalLimit"
 _DEFAULT_STORE = "default"
@@ -69,9 +71,7 @@ def files_of(folder: Path, version: int) -> list[Path]:
     state = folder / "state"
     stores: dict[Path, list[Path]] = {}
     others: list[Path] = []
-    for path in sorted(found for found in state.rglob("[!.]*") if found.is_file()):
-        if any(part.startswith(".") for part in path.relative_to(state).parts):
-            continue
+    for path in sorted(files_below(state)):
         if path.parent.name in _SHARED:
             stores.setdefault(path.parent.parent, []).append(path)
         elif _VERSIONED.fullmatch(path.name):
@@ -181,7 +181,7 @@ def _stores(operator: Path) -> Iterator[Path]:
 def _described(operator: Path) -> dict[str, Any]:
     """Return the newest metadata of an operator."""
     metadata = operator / "_metadata"
-    versions = [path for path in (metadata / "v2").glob("[!.]*") if path.name.isdecimal()]
+    versions = [path for path in listed(metadata / "v2") if path.name.isdecimal()]
     file = max(versions, key=lambda path: int(path.name), default=metadata / "metadata")
     found: dict[str, Any] = json.loads(file.read_text().partition("\n")[2])
     return found

@@ -31,6 +31,7 @@ from twophase.spark.folder.noted_settings import conf_in
 from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.folder.spark_folder import SparkFolder, query_id
 from twophase.spark.plugin.confirmed_start import begins_as_confirmed
+from twophase.state.files.listing import listed
 from twophase.state.files.storage import sync_path
 from twophase.state.journal.entries import Lineage
 from twophase.state.journal.history import History
@@ -138,7 +139,7 @@ def write_folder(path: Path, lineage: Lineage, now_ms: int) -> None:
 def _conf_in(path: Path) -> Mapping[str, str]:
     """Return Spark's settings, also if a repair that died has moved their files aside."""
     replaced = (
-        folder for folder in (log_folder(path) / _REPLACED).glob("*") if folder.name.isdecimal()
+        folder for folder in listed(log_folder(path) / _REPLACED) if folder.name.isdecimal()
     )
     aside = sorted(replaced, key=lambda folder: int(folder.name), reverse=True)
     return next(filter(None, map(conf_in, [path, *aside])), {})

@@ -26,6 +26,7 @@ from twophase.spark.folder.query_folder import log_folder
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan.operator_states import check_starting, starting_text
 from twophase.spark.plugin.description import PluginDescription
+from twophase.state.files.listing import listed_below
 from twophase.state.files.storage import LocalStorage
 from twophase.state.journal.entries import Lineage, StartingOffsets
 from twophase.state.journal.history import History
@@ -118,7 +119,8 @@ def _beginnings(path: Path) -> Iterator[str | None]:
         return
     lines = folder.offsets(0).start
     told = [line for line in lines if line is not None]
-    told += filter(None, map(noted_line, sorted(path.glob("sources/*/0"))))
+    first = [one for one in listed_below(path / "sources") if one.name == "0"]
+    told += filter(None, map(noted_line, first))
     yield from told
     if len(told) < len(lines):
         yield None

@@ -35,6 +35,7 @@ from twophase.errors import SourceLossError
 from twophase.ids import short_hash
 from twophase.internals.record import HEAD_BYTES
 from twophase.state.files import codec
+from twophase.state.files.listing import listed
 from twophase.state.files.storage import LocalStorage
 
 if TYPE_CHECKING:
@@ -248,7 +249,7 @@ def begin_again(spark_folder: Path, checkpoint: int, generation: int) -> ReplayG
 def was_lost(spark_folder: Path, decision: Decision) -> bool:
     """Return whether a replay of the plugin form failed for records gone or changed."""
     folder = spark_folder / FOLDER / f"{decision.checkpoint}-{decision.attempt.generation}"
-    return any(folder.glob(f"{_LOST}-*"))
+    return any(path.name.startswith(f"{_LOST}-") for path in listed(folder))
 
 
 def plan_guard(spark_folder: Path, context: SparkContext) -> None:
