@@ -85,7 +85,7 @@ def begun_with(job: str, path: str, history: History, options: JobOptions) -> Li
         The newest such lineage; None if there is none.
 
     Raises:
-        TwoPhaseError: what is there cannot be used, and may be another one than was restored once.
+        TwoPhaseError: what is there cannot be used, and need not be what was restored once.
         OSError: it cannot be read, likewise.
     """
     folder = local_path(path, RESTORE_PATH)
