@@ -83,6 +83,11 @@ class TestReachingTheServer:
         refuse_early(harness, PreflightError, "tls_ca", tls="verify_identity")
 
 
+def test_the_early_look_takes_a_table_whose_first_column_is_generated(sql_server):
+    harness = MySqlHarness(sql_server, "doubled BIGINT AS (2 * id) STORED, id BIGINT")
+    harness.new_sink().check_connection()
+
+
 def test_the_early_look_writes_nothing(harness):
     harness.new_sink().check_connection()
     assert harness.sql("SHOW TABLES") == [("target",)]
