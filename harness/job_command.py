@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import yaml
 from click.testing import CliRunner
@@ -32,11 +32,15 @@ class Command:
         left: kills processes that a failed test leaves running.
         source: the job file's source.
         **job: other entries of the job file.
+
+    Attributes:
+        output: what it writes to, pipes or a file.
     """
 
     def __init__(self, root: Path, left: ExitStack, source: dict[str, Any], **job: Any) -> None:
         self.root = root
         self.left = left
+        self.output: int | IO[bytes] = subprocess.PIPE
         sink = {
             "type": "harness.folder_sink:FolderSink",
             "options": {"path": str(root / "facts")},
@@ -62,13 +66,12 @@ class Command:
             str(self.root / "job.yaml"),
             *options,
         ]
-        pipe = subprocess.PIPE
         process = subprocess.Popen(
             words,
             cwd=self.root,
             env={**plain_environment(), **environment},
-            stdout=pipe,
-            stderr=pipe,
+            stdout=self.output,
+            stderr=self.output,
             text=True,
             start_new_session=True,
         )

@@ -96,6 +96,16 @@ def test_a_reader_of_the_progress_that_goes_away_neither_stops_nor_hangs_the_job
     assert endless.ids() == list(range(len(endless.ids())))
 
 
+@pytest.mark.proof
+@pytest.mark.parametrize("options", [(), ("--log-format", "json"), ("--progress", "live")])
+def test_a_job_whose_lines_find_a_full_disk_goes_on_to_its_end(
+    files: Command, options: tuple[str, ...]
+) -> None:
+    with Path("/dev/full").open("wb") as files.output:
+        assert files.start("--available-now", *options).wait(TIMEOUT_S) == 0
+    assert files.ids() == list(range(20))
+
+
 def signal_to(receivers: str, pid: int, number: signal.Signals) -> list[psutil.Process]:
     """Signal a process and others as `timeout` or systemd do; return all of its family."""
     family = [psutil.Process(pid), *psutil.Process(pid).children(recursive=True)]

@@ -4,6 +4,8 @@ own, without Spark.
 
 from __future__ import annotations
 
+import errno
+import os
 import signal
 import subprocess
 import sys
@@ -11,6 +13,8 @@ from collections.abc import Callable, Iterator
 from contextlib import ExitStack
 
 import pytest
+
+from twophase.cli import signals
 
 Start = Callable[..., subprocess.Popen[str]]
 
@@ -101,3 +105,17 @@ def test_a_stop_that_hangs_ends_the_process_and_says_so(start: Start, argument: 
         "The job did not stop within 0.2 s: ending the process now. No data is lost"
     )
     assert process.returncode == 1
+
+
+def test_a_terminal_that_has_gone_does_not_keep_the_process(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def gone(*_: object) -> int:
+        raise OSError(errno.EIO, "Input/output error")
+
+    ended: list[int] = []
+    monkeypatch.setattr(os, "isatty", lambda _: True)
+    monkeypatch.setattr(os, "write", gone)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    signals._exit_at_once(130)
+    assert ended == [130]

@@ -13,6 +13,7 @@ from rich.text import Text
 
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.console import plain_table, table_console
+from twophase.cli.display.streams import expect_printed
 from twophase.cli.display.text import clean, count, duration, local_time, size
 from twophase.cli.event_history import show_history
 from twophase.cli.options import verbose_option
@@ -99,6 +100,7 @@ def checkpoints(folder: str, as_json: bool, history: bool) -> None:
         _print(found)
     if found.problem is not None:
         raise found.problem
+    expect_printed()
 
 
 def _print(found: CheckpointList) -> None:

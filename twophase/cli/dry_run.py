@@ -10,6 +10,7 @@ import click
 
 from twophase.cli.checkpoint_list import offsets_of
 from twophase.cli.display.output import log_to_stderr
+from twophase.cli.display.streams import expect_printed
 from twophase.cli.display.text import clean, count
 from twophase.cli.jobfile.connections import check_connections
 from twophase.cli.jobfile.job_file import JobFile
@@ -39,6 +40,7 @@ def show_start(job: JobFile, sinks: Mapping[str, Sink], *, verbose: bool) -> Non
         found = preview_start(job.name, opened, options, in_name, skips_existing=skips)
     for line in _lines(job.name, options.restore_path, found):
         click.echo(clean(line))
+    expect_printed()
 
 
 def _lines(job: str, path: str | None, found: StartPreview) -> list[str]:

@@ -10,6 +10,7 @@ from rich.text import Text
 from twophase.cli.checkpoint_list import job_in
 from twophase.cli.display.console import table_console
 from twophase.cli.display.sentences import sentence
+from twophase.cli.display.streams import expect_printed
 from twophase.cli.display.text import clean, count, local_time
 from twophase.engine.progress import Progress, apply
 from twophase.events import CheckpointCommitted, Event
@@ -46,6 +47,7 @@ def show_history(folder: str, *, as_json: bool) -> None:
     if damaged:
         left = "left out: a driver was killed while it wrote, or a newer version of twophase wrote"
         click.echo(f"{count(damaged, 'line')} {left} it.", err=True)
+    expect_printed()
 
 
 def _sentence(event: Event, progress: Progress) -> str:

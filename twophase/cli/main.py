@@ -12,6 +12,7 @@ from typing import Any
 import click
 
 from twophase.cli.display.console import JobConsole, show_error
+from twophase.cli.display.streams import lossy_streams
 from twophase.cli.first_signals import STOPPABLE, send_kept_signal
 from twophase.cli.options import WORDS, expect_json, is_json, is_verbose
 from twophase.cli.signals import InterruptedStart, StopSignals
@@ -47,11 +48,12 @@ class Commands(click.Group):
 
     def main(self, *args: Any, **kwargs: Any) -> Any:
         """Check the environment, then run the command line."""
-        try:
-            check_pyspark()
-        except PreflightError as error:
-            sys.exit(show_error(JobConsole(stderr=True, highlight=False), error, verbose=False))
-        return super().main(*args, **kwargs)
+        with lossy_streams():
+            try:
+                check_pyspark()
+            except PreflightError as error:
+                sys.exit(show_error(JobConsole(stderr=True, highlight=False), error, verbose=False))
+            return super().main(*args, **kwargs)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
         """Handle signals before the command that takes seconds to start is even imported."""

@@ -14,6 +14,7 @@ import click
 from twophase.cli.checkpoint_list import offsets_of
 from twophase.cli.display.console import plain_table, print_lines
 from twophase.cli.display.output import SparkOutput, print_to_stderr
+from twophase.cli.display.streams import expect_printed
 from twophase.cli.display.text import clean, count, local_time, size
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import (
@@ -133,6 +134,7 @@ def list_(folder: str, as_json: bool) -> None:
     for _, error in entries:
         if error is not None:
             raise error
+    expect_printed()
 
 
 @savepoint.command()
@@ -148,6 +150,7 @@ def show(path: str, as_json: bool) -> None:
         click.echo(json.dumps({**_fields(found), "offsets": offsets, "files": files}, indent=2))
     else:
         _describe(found)
+    expect_printed()
 
 
 @savepoint.command()

@@ -15,7 +15,7 @@ import os
 import signal
 import threading
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Self
 
 from twophase.cli.first_signals import EXIT_CODE_BASE, SIGNALS
@@ -165,5 +165,6 @@ def _stop(stop: Callable[[], object], first: Callable[[], None]) -> None:
 
 def _exit_at_once(code: int) -> None:
     if os.isatty(_STANDARD_ERROR):
-        os.write(_STANDARD_ERROR, _SHOW_CURSOR)
+        with suppress(OSError):  # a terminal that has gone
+            os.write(_STANDARD_ERROR, _SHOW_CURSOR)
     os._exit(code)

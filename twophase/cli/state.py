@@ -15,6 +15,7 @@ from rich.text import Text
 
 from twophase.cli.checkpoint_list import Entry, read_checkpoints
 from twophase.cli.display.console import plain_table, print_lines
+from twophase.cli.display.streams import expect_printed
 from twophase.cli.display.text import clean, count
 from twophase.cli.options import verbose_option
 from twophase.errors import ConfigError
@@ -88,6 +89,7 @@ def read(path: str, operator: str | None, output: Path | None) -> None:
         return
     head = f"Job {checkpoint.job}, checkpoint {checkpoint.checkpoint} of {checkpoint.lineage}"
     _print(clean(head), entries)
+    expect_printed()
 
 
 def _print(head: str, entries: list[StateEntry]) -> None:

@@ -4,15 +4,16 @@ what happened, what became of the data, and what to do next.
 
 from __future__ import annotations
 
-import os
 import traceback
 from collections.abc import Container, Iterable
 from dataclasses import dataclass
+from typing import Any, TextIO
 
 from rich.console import Console
 from rich.table import Table
 from rich.text import Text
 
+from twophase.cli.display.streams import LossyStream, send_nowhere
 from twophase.cli.display.text import clean
 from twophase.errors import carried
 from twophase.internals.redaction import REDACTED, is_redacting, printable
@@ -30,14 +31,20 @@ class JobConsole(Console):
 
     Rich would end the process by an exception that Spark's callbacks do not expect, and the JVM
     would wait for ever.
+
+    Args:
+        file: a file of its own, whose failures end nothing; else standard output or error.
+        **settings: of the console.
     """
+
+    def __init__(self, *, file: TextIO | None = None, **settings: Any) -> None:
+        own: Any = None if file is None else LossyStream(file)
+        super().__init__(file=own, **settings)
 
     def on_broken_pipe(self) -> None:
         """Drop everything from here on, also what Python still buffers for this file."""
         self.quiet = True
-        nowhere = os.open(os.devnull, os.O_WRONLY)
-        os.dup2(nowhere, self.file.fileno())
-        os.close(nowhere)
+        send_nowhere(self.file)
 
 
 def show_error(console: Console, error: BaseException, *, verbose: bool) -> int:
