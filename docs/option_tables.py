@@ -127,6 +127,8 @@ def _type(field: Any) -> str:
 
 def _limits(limit: Mapping[str, float], shown: Callable[[float], str]) -> str:
     if "le" in limit:
+        if limit.get("gt") == 0:
+            return f", above 0, up to {shown(limit['le'])}"
         return f", {shown(limit['ge'])} to {shown(limit['le'])}"
     if "gt" in limit:
         return f", above {shown(limit['gt'])}" if limit["gt"] else ", above 0"

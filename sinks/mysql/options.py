@@ -205,12 +205,17 @@ class MySqlOptions(Options):
         description="how long recovery waits for sessions of older attempts to end",
     )
     connect_timeout_s: Duration = Field(
-        default=10.0, alias="connect_timeout", gt=0, description="deadline of a connection attempt"
+        default=10.0,
+        alias="connect_timeout",
+        gt=0,
+        le=86_400,
+        description="deadline of a connection attempt",
     )
     io_timeout_s: Duration = Field(
         default=120.0,
         alias="io_timeout",
         gt=0,
+        le=86_400,
         description="deadline of one wait for the server; longer than `lock_wait_timeout`",
     )
     allow_unsafe_durability: bool = Field(

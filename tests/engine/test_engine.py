@@ -93,6 +93,29 @@ def test_a_sink_is_opened_once_however_often_the_job_restarts(world: World) -> N
     assert world.sink.closed == 1
 
 
+FOR_EVER = str(2**63 - 1)
+FLINKS = {
+    "execution.checkpointing.timeout": FOR_EVER,
+    "restart.strategy": "fixed",
+    "restart-strategy.fixed-delay.attempts": 2,
+    "restart-strategy.fixed-delay.delay": FOR_EVER,
+    "commit.backoff_max": f"{FOR_EVER} ms",
+}
+
+
+def test_a_job_with_the_longest_times_of_flink_runs_waits_and_stops(world: World) -> None:
+    engine = world.engine(options=FLINKS)
+    engine.start()
+    assert engine.await_termination(WAIT_S)
+    assert world.has_all(3)
+    engine = world.engine(4, workers=Failing(OSError("1")), options=FLINKS)
+    engine.start()
+    assert not engine.await_termination(0.5)
+    assert [event.restart for event in world.of(JobRestarting)] == [1]
+    assert engine.is_active
+    assert engine.stop(WAIT_S)
+
+
 # -- restart ---------------------------------------------------------------------------------------
 
 

@@ -66,6 +66,12 @@ def shown_variable(name: str) -> str:
     return repr(name) if _VARIABLE_NAME.fullmatch(name) else "(not shown: write its name)"
 
 
+def shown_file(path: str) -> str:
+    """Return the path of a file with a secret for a message; likewise."""
+    is_path = path.startswith(("/", "./", "../")) or os.path.lexists(path)
+    return repr(path) if is_path else "(not shown: write its path)"
+
+
 def cause_of(error: BaseException) -> str:
     """Return what an error says; one that is not ours may quote rows."""
     is_ours = isinstance(error, TwoPhaseError)

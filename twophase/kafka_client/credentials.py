@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from twophase.errors import ConfigError
-from twophase.internals.redaction import shown_variable
+from twophase.internals.redaction import shown_file, shown_variable
 from twophase.kafka_client.options import ConnectionOptions
 
 _MAX_BYTES = 64 * 1024
@@ -196,6 +196,7 @@ def _unfit(
     *,
     remedy: str = "put the right file there.",
 ) -> NoReturn:
+    shown = shown_file(path) if key.endswith(".file") else repr(path)
     raise UnreadableFileError(
-        f"{options.whose}: option {key!r} names {path!r}, which {why}.", remedy=remedy
+        f"{options.whose}: option {key!r} names {shown}, which {why}.", remedy=remedy
     ) from None

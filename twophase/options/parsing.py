@@ -20,6 +20,8 @@ from pydantic import (
     ConfigDict,
     Field,
     ValidationError,
+    ValidationInfo,
+    field_validator,
 )
 
 from twophase.errors import ConfigError
@@ -39,6 +41,8 @@ _UNITS_S = {
 _YAML_WORDS = {False: ("off", "no", "false"), True: ("on", "yes", "true")}
 """The words that YAML 1.1 reads as a boolean."""
 _NO_WORD = "not true or false"
+_OF_SECRET = re.compile(r"(?:^|[._])(?:env|file)$")
+"""Keys of options that name where a secret is: it may have been written there itself."""
 
 _UNITS_BYTES = {
     "": 1, "b": 1, "bytes": 1,
@@ -59,8 +63,23 @@ def parse_duration_s(value: object) -> object:
     return float(match[1]) * _UNITS_S.get(match[2], 1.0)
 
 
-Duration = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow_inf_nan=False)]
-"""Seconds, zero or more."""
+LONGEST_S = 36_500 * 86_400.0
+"""A hundred years, for ever: Java's longest time, which configurations of Flink have for it, is
+more than a wait can be told.
+"""
+
+
+def _shortened(seconds: float) -> float:
+    return min(seconds, LONGEST_S)
+
+
+Duration = Annotated[
+    float,
+    BeforeValidator(parse_duration_s),
+    Field(ge=0, allow_inf_nan=False),
+    AfterValidator(_shortened),
+]
+"""Seconds, zero or more; what is longer than `LONGEST_S` is as long."""
 
 
 def parse_bytes(value: object) -> object:
@@ -102,6 +121,18 @@ class Options(BaseModel):
     """A frozen group of options. Unknown keys are rejected."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    @field_validator("*", mode="before")
+    @classmethod
+    def _means_something(cls, value: object, info: ValidationInfo) -> object:
+        """Refuse what would silently be taken for a value: nothing, or a boolean for a number."""
+        field = cls.model_fields[str(info.field_name)]
+        kinds = get_args(field.annotation) or (field.annotation,)
+        if isinstance(value, bool) and int in kinds:
+            raise ValueError("give a number, " + _NO_WORD)
+        if isinstance(value, str) and not value.strip() and str in kinds and field.default != "":
+            raise ValueError("it is empty: give at least 1 character, or leave the option out")
+        return value
 
     @classmethod
     def parse(cls, options: Mapping[str, Any], where: str) -> Self:
@@ -192,6 +223,9 @@ def _explain(
                 problems.append(f"{where}: option {key!r} is required.")
             case kind:
                 message = detail["msg"].removeprefix("Value error, ")
+                if not detail["loc"]:  # of several options, which it names
+                    problems.append(f"{where}: {in_words_of_user(message, written)}.")
+                    continue
                 value, hint = detail["input"], ""
                 if isinstance(value, bool) and _NO_WORD not in message:
                     words = ", ".join(_YAML_WORDS[value])
@@ -200,5 +234,20 @@ def _explain(
                     message += ": quote it"
                 message = in_words_of_user(message, written)
                 name, value = written.get(key, (key, value))
-                problems.append(f"{where}: option {name!r} is {value!r}: {message}.{hint}")
+                problems.append(
+                    f"{where}: option {name!r} is {_shown(key, value)}: {message}.{hint}"
+                )
     return " ".join(problems)
+
+
+def _shown(key: str, value: object) -> str:
+    """Return a value for a message, if none of it can be a secret."""
+    match value:
+        case str() | int() | float() if _OF_SECRET.search(key) and str(value).strip():
+            return "not shown, it may be the secret: write where that is"
+        case Mapping():
+            return "a mapping"
+        case list() | tuple() if any(isinstance(one, Mapping | list | tuple) for one in value):
+            return "a list of several things"
+        case _:
+            return repr(value)

@@ -9,7 +9,7 @@ import ssl
 from pathlib import Path
 
 from twophase.errors import ConfigError, PreflightError, TwoPhaseError
-from twophase.internals.redaction import shown_variable
+from twophase.internals.redaction import shown_file, shown_variable
 
 
 def secret_of(kind: str, variable: str | None, file: str | None) -> str:
@@ -26,7 +26,7 @@ def secret_of(kind: str, variable: str | None, file: str | None) -> str:
     Raises:
         ConfigError: the variable is not set, or the file cannot be read.
     """
-    if variable:
+    if variable is not None:
         if (found := os.environ.get(variable)) is not None:
             return found
         raise ConfigError(
@@ -40,7 +40,8 @@ def secret_of(kind: str, variable: str | None, file: str | None) -> str:
         return read_secret(Path(file))
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(
-            f"The file {file!r}, named by {kind}_file, cannot be read: {type(error).__name__}.",
+            f"The file {shown_file(file)}, named by {kind}_file, cannot be read: "
+            f"{type(error).__name__}.",
             remedy=f"give a file with the {kind} that the driver may read.",
         ) from None
 
