@@ -7,6 +7,7 @@ partition. What is before the first row that may still be copied is deleted.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -139,8 +140,8 @@ def check_staging(brokers: Brokers, name: str, replicas: int) -> None:
         raise PreflightError(
             f"Topic {name!r} cannot keep rows until they are decided: {'; '.join(problems)}.",
             remedy=f"alter it: kafka-configs.sh --bootstrap-server "
-            f"{brokers.options.bootstrap_servers} --alter --entity-type topics --entity-name "
-            f"{name} --add-config {changes}",
+            f"{shlex.quote(brokers.options.bootstrap_servers)} --alter --entity-type topics "
+            f"--entity-name {name} --add-config {changes}",
         )
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import subprocess
 import sys
 import traceback
@@ -139,3 +140,10 @@ def test_a_missing_job_file_is_a_twophase_error() -> None:
     assert (
         "Cannot read /no/such/job.yaml: No such file or directory. [ConfigError]" in result.stderr
     )
+
+
+def test_a_command_to_paste_keeps_each_blank_of_a_path(error: list[Exception]) -> None:
+    path = "/chk/two  blanks"
+    error.append(ConfigError("a", remedy=f"run: chmod g-w {shlex.quote(path)}"))
+    [_, then] = run("fail").stderr.splitlines()
+    assert shlex.split(then)[-1] == path

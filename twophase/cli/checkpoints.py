@@ -14,7 +14,7 @@ from rich.text import Text
 from twophase.cli.checkpoint_list import CheckpointList, Entry, offsets_of, read_checkpoints
 from twophase.cli.display.console import plain_table, table_console
 from twophase.cli.display.streams import expect_printed
-from twophase.cli.display.text import clean, count, duration, local_time, size
+from twophase.cli.display.text import clean, count, duration, local_time, on_one_line, size
 from twophase.cli.event_history import show_history
 from twophase.cli.options import verbose_option
 from twophase.contract.offset_text import line_text, offset_text
@@ -119,7 +119,7 @@ def _print(found: CheckpointList) -> None:
     whole = [entry for entry in found.entries if entry.body is not None]
     if found.history.rewinding is not None:
         console.print(
-            Text(clean(_rewinding(found.history.rewinding, found.history))), soft_wrap=True
+            Text(on_one_line(_rewinding(found.history.rewinding, found.history))), soft_wrap=True
         )
     elif whole:
         console.print(Text(_after(found, whole[-1])), soft_wrap=True)

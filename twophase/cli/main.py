@@ -52,7 +52,7 @@ class Commands(click.Group):
             try:
                 check_pyspark()
             except PreflightError as error:
-                sys.exit(show_error(JobConsole(stderr=True, highlight=False), error, verbose=False))
+                sys.exit(show_error(JobConsole(stderr=True), error, verbose=False))
             return super().main(*args, **kwargs)
 
     def resolve_command(self, ctx: click.Context, args: list[str]) -> Any:
@@ -97,7 +97,7 @@ def _show(error: Exception) -> int:
         from twophase.cli.display.json_view import print_error
 
         return print_error(error, verbose=is_verbose())
-    return show_error(JobConsole(stderr=True, highlight=False), error, verbose=is_verbose())
+    return show_error(JobConsole(stderr=True), error, verbose=is_verbose())
 
 
 def _show_version(ctx: click.Context, _: click.Parameter, wanted: bool) -> None:

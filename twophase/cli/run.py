@@ -130,7 +130,7 @@ def run(
         return
     for section in job.sources.values():
         source_of(section.format).check_secrets(SourceLeg(section.format, section.options))
-    console = JobConsole(highlight=False)
+    console = JobConsole()
     view = (
         JsonView(job.name, console)
         if as_json

@@ -15,7 +15,7 @@ from twophase.cli.checkpoint_list import offsets_of
 from twophase.cli.display.console import plain_table, print_lines
 from twophase.cli.display.output import SparkOutput, print_to_stderr
 from twophase.cli.display.streams import expect_printed
-from twophase.cli.display.text import clean, count, local_time, size
+from twophase.cli.display.text import count, local_time, on_one_line, size
 from twophase.cli.jobfile.job_file import load_job_file
 from twophase.cli.options import (
     checkpoint_location_option,
@@ -129,7 +129,8 @@ def list_(folder: str, as_json: bool) -> None:
             made = local_time(entry["created_ms"]) if "created_ms" in entry else "-"
             bytes_ = size(entry["bytes"]) if "bytes" in entry else "-"
             cells = (entry["path"], entry.get("job", "-"), entry.get("checkpoint", "-"))
-            table.add_row(*(clean(str(cell)) for cell in (*cells, entry["state"], made, bytes_)))
+            row = (*cells, entry["state"], made, bytes_)
+            table.add_row(*(on_one_line(str(cell)) for cell in row))
         print_lines([table])
     for _, error in entries:
         if error is not None:

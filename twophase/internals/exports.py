@@ -5,6 +5,7 @@ import the rest of itself. A package states its names in one table, and once mor
 only a type checker reads: `from module import Name as Name`.
 """
 
+import shlex
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -38,7 +39,7 @@ def export(package: str, names: Mapping[str, Sequence[str]], extra: str = "") ->
                 raise
             raise import_module("twophase.errors").PreflightError(
                 f"{package} needs {needed}, which {sys.executable} does not have.",
-                remedy=f"run: {sys.executable} -m pip install 'twophase[{extra}]'",
+                remedy=f"run: {shlex.quote(sys.executable)} -m pip install 'twophase[{extra}]'",
             ) from error
         return found
 

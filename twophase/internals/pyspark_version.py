@@ -8,6 +8,7 @@ What differs between those that are right is in `twophase/spark_versions.py`.
 from __future__ import annotations
 
 import re
+import shlex
 import sys
 from importlib.util import find_spec
 from pathlib import Path
@@ -35,7 +36,7 @@ def check_pyspark() -> None:
     if not OLDEST <= version <= NEWEST:
         raise PreflightError(
             f"twophase needs pyspark {RANGE}, and {sys.executable} has {found or 'none'}.",
-            remedy=f"run: {sys.executable} -m pip install '{SPECIFIER}'; "
+            remedy=f"run: {shlex.quote(sys.executable)} -m pip install '{SPECIFIER}'; "
             "and leave other versions out of PYTHONPATH.",
         )
 

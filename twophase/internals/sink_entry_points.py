@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 import sys
 from collections.abc import Mapping
 from typing import Any
@@ -39,7 +40,9 @@ def load_sink(where: str, name: str) -> Any:
             "or name your own class as module:Class.",
         )
     # a sink's extra has the name of its type
-    remedy = f"run: {sys.executable} -m pip install '{package_of(found[name])}[{name}]'"
+    remedy = (
+        f"run: {shlex.quote(sys.executable)} -m pip install '{package_of(found[name])}[{name}]'"
+    )
     return load(where, "sink type", found[name], remedy)
 
 

@@ -5,6 +5,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import stat
 from pathlib import Path
 
@@ -43,4 +44,4 @@ def advice(path: Path, folder: Path, inside: str) -> str:
     """
     if path == folder and is_volume(folder):
         return f"use a folder in this volume instead of the volume itself: {path}/{inside}"
-    return f"run: chmod o-w {folder}"
+    return f"run: chmod o-w {shlex.quote(str(folder))}"

@@ -14,11 +14,13 @@ from rich.table import Table
 from rich.text import Text
 
 from twophase.cli.display.streams import LossyStream, send_nowhere
-from twophase.cli.display.text import clean
+from twophase.cli.display.text import clean, on_one_line
 from twophase.errors import carried
 from twophase.internals.redaction import REDACTED, is_redacting, printable
 from twophase.wording import worded
 
+TEXT: dict[str, Any] = {"markup": False, "emoji": False, "highlight": False}
+"""Of a console that prints texts as they are: paths, names and rows are no markup."""
 INTERRUPT_CHARS = len("^C") + 1
 """The columns that a terminal's echo of Ctrl-C takes, and the one after it."""
 _WIDTH_ELSEWHERE = 200
@@ -39,7 +41,7 @@ class JobConsole(Console):
 
     def __init__(self, *, file: TextIO | None = None, **settings: Any) -> None:
         own: Any = None if file is None else LossyStream(file)
-        super().__init__(file=own, **settings)
+        super().__init__(file=own, **{**TEXT, **settings})
 
     def on_broken_pipe(self) -> None:
         """Drop everything from here on, also what Python still buffers for this file."""
@@ -105,7 +107,7 @@ def parts_of(error: BaseException, *, verbose: bool) -> ErrorParts:
         return ErrorParts(
             type(error).__name__, _unexpected(error), "", then, _UNEXPECTED_EXIT_CODE, is_ours=False
         )
-    what, data, then = map(clean, (known.what, known.data_lost, worded(known.remedy)))
+    what, data, then = clean(known.what), clean(known.data_lost), on_one_line(worded(known.remedy))
     return ErrorParts(type(known).__name__, what, data, then, known.exit_code, is_ours=True)
 
 
@@ -143,12 +145,12 @@ def print_lines(lines: Iterable[str | Table]) -> None:
     console = table_console()
     for line in lines:
         if isinstance(line, str):
-            console.print(Text(clean(line)), soft_wrap=True)
+            console.print(Text(on_one_line(line)), soft_wrap=True)
         else:
             console.print(line)
 
 
 def table_console() -> Console:
     """Return a console for tables; without a terminal it is so wide that a row is one line."""
-    console = Console(highlight=False)
-    return console if console.is_terminal else Console(highlight=False, width=_WIDTH_ELSEWHERE)
+    console = Console(**TEXT)
+    return console if console.is_terminal else Console(**TEXT, width=_WIDTH_ELSEWHERE)

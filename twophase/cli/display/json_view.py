@@ -81,7 +81,7 @@ def print_error(error: BaseException, *, verbose: bool) -> int:
     }
     given = {name: text for name, text in texts.items() if text}
     line = json_line(logging.ERROR, shown.what, **given, exit_code=shown.exit_code)
-    JobConsole(stderr=True, highlight=False).print(Text(line), soft_wrap=True)
+    JobConsole(stderr=True).print(Text(line), soft_wrap=True)
     return shown.exit_code
 
 

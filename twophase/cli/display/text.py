@@ -15,6 +15,11 @@ def clean(text: str) -> str:
     return " ".join("".join(char if char.isprintable() else " " for char in text).split())
 
 
+def on_one_line(text: str) -> str:
+    """Return `text` like `clean`, with each of its blanks: it may be a command to paste."""
+    return "".join(char if char.isprintable() else " " for char in text).strip()
+
+
 def duration(seconds: float) -> str:
     """Return a duration as text: '29 ms', '0.84 s', '2 min 05 s' or '3 h 07 min'."""
     if seconds < 0.1:

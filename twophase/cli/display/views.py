@@ -96,7 +96,7 @@ class SilentView(View):
 
     def __init__(self, job: str) -> None:
         super().__init__(job)
-        self._errors = JobConsole(stderr=True, highlight=False)
+        self._errors = JobConsole(stderr=True)
 
     def _show(self, event: Event) -> None:
         """Show nothing."""

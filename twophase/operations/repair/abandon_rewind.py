@@ -29,6 +29,7 @@ checkpoint. `adopt-from-target`, which the next start names, leads on.
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -240,6 +241,7 @@ class RewindRepair:
         Raises:
             StopJobError: none has, or not in this folder.
         """
+        folder = self._context.options.checkpoint_location
         job, begun = self._context.job, self._recorded(history) or self._named
         if begun is None:
             raise self._none_begun()
@@ -249,7 +251,7 @@ class RewindRepair:
                 "there is nothing in it to go on from.",
                 remedy="give it up for the folder that the job ran in: twophase repair "
                 "abandon-rewind JOB.yaml --checkpoint-location FOLDER --begun-in "
-                f"{self._context.options.checkpoint_location}. If that folder is gone for good, "
+                f"{shlex.quote(folder)}. If that folder is gone for good, "
                 "run this command with --newest-folder-gone; then: "
                 "twophase repair adopt-from-target JOB.yaml",
             )

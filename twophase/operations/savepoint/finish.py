@@ -8,6 +8,8 @@ C. record    `_finished`, in the savepoint
 
 from __future__ import annotations
 
+import shlex
+
 from twophase.coordinator.commit.context import JobContext
 from twophase.coordinator.commit.proofs import knows
 from twophase.coordinator.coordinator import CheckpointCoordinator
@@ -42,7 +44,7 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
             f"savepoint {savepoint.where}. Nothing was written.",
             remedy="name the folder that it was made of with --checkpoint-location; if that is "
             f"gone, restore it, which commits too: twophase run JOB.yaml --restore "
-            f"{savepoint.where}",
+            f"{shlex.quote(savepoint.where)}",
         )
     if not _is_decided(history, savepoint):
         raise ConfigError(
@@ -51,7 +53,7 @@ def finish_savepoint(context: JobContext, savepoint: Savepoint, storage: Storage
             "Nothing was written.",
             remedy="name the folder that it was made of with --checkpoint-location; if that is "
             f"gone, restore it, which commits too: twophase run JOB.yaml --restore "
-            f"{savepoint.where}",
+            f"{shlex.quote(savepoint.where)}",
         )
     if _is_committed(history, savepoint):
         _check_targets(context)

@@ -9,6 +9,7 @@ other job in every target.
 from __future__ import annotations
 
 import logging
+import shlex
 from collections.abc import Mapping
 
 from twophase.contract.sink import OpenSink, Sink, SinkContext
@@ -95,5 +96,5 @@ def _elsewhere(job: str, restore: Restore, sink: str, target: str) -> RestoreRef
         f"{restore.checkpoint.checkpoint} is decided and not committed in every sink, and sink "
         f"{sink!r} with the target {target} is not one of this job. Nothing was written.",
         remedy=f"commit it there first, with the job file of {original!r}: "
-        f"twophase savepoint finish {original}.yaml {path}",
+        f"twophase savepoint finish {original}.yaml {shlex.quote(path)}",
     )

@@ -17,6 +17,7 @@ import errno
 import hashlib
 import re
 import secrets
+import shlex
 import shutil
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager, suppress
@@ -199,7 +200,7 @@ class SavepointWriter:
             f"The savepoint {self._where} could not be written: {error}. "
             f"{'A part' if self._leaves_a_part else 'Nothing'} of it is left."
             f"{outcome and ' '}{outcome}",
-            remedy=f"run: twophase savepoint dispose {self._where}; then {advice}."
+            remedy=f"run: twophase savepoint dispose {shlex.quote(self._where)}; then {advice}."
             if self._leaves_a_part
             else f"{advice}.",
         )
@@ -332,7 +333,7 @@ class Savepoint:
                 "last. Creating or copying it was interrupted, or is still in progress. "
                 "Nothing was started or written.",
                 remedy="copy it again from the original, or create a new one; "
-                f"to remove this one: twophase savepoint dispose {self.where}",
+                f"to remove this one: twophase savepoint dispose {shlex.quote(self.where)}",
             )
         raise ConfigError(
             f"{self.where} is not a savepoint.",
@@ -374,7 +375,7 @@ def part_name(number: int) -> str:
 
 
 def _taken(where: str, found: list[str]) -> SavepointError:
-    dispose = f"if no other process is making it: twophase savepoint dispose {where}"
+    dispose = f"if no other process is making it: twophase savepoint dispose {shlex.quote(where)}"
     if MANIFEST in found:
         what, remedy = "already exists and is never overwritten", "name another folder."
     elif BEGUN in found:

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import json
 import secrets
+import shlex
 import threading
 import time
 from collections.abc import Callable, Iterator
@@ -394,7 +395,8 @@ class JobSavepoints:
             raise SavepointUnfinishedError(
                 f"Job {self._name!r} has stopped and savepoint {path} is complete, but "
                 f"checkpoint {manifest.checkpoint} is not committed in every sink yet.",
-                remedy=f"once the sinks are reachable: twophase savepoint finish JOB.yaml {path}",
+                remedy=f"once the sinks are reachable: twophase savepoint finish JOB.yaml "
+                f"{shlex.quote(path)}",
             )
         return path
 

@@ -6,6 +6,8 @@ those of a job that has not read the records; `needed_again` has those of one th
 
 from __future__ import annotations
 
+import shlex
+
 from twophase.errors import (
     ConfigError,
     OffsetOutOfRangeError,
@@ -138,7 +140,7 @@ def release(topic: str) -> str:
     """Return the remedy that goes on without a topic."""
     return (
         "to go on without what the job has not read of it: twophase repair release-topic JOB.yaml "
-        f"--topic {topic}"
+        f"--topic {shlex.quote(topic)}"
     )
 
 

@@ -54,7 +54,9 @@ class Screen:
     """Standard error, for the steps of this process and of those that report to it."""
 
     def __init__(self) -> None:
-        self._console = Console(stderr=True, soft_wrap=True, highlight=False)
+        self._console = Console(
+            stderr=True, soft_wrap=True, markup=False, emoji=False, highlight=False
+        )
         self._running: dict[tuple[int, int], Step] = {}
         self._status: Status | None = None
         self._printed_s: dict[tuple[int, int], float] = {}
@@ -104,7 +106,7 @@ class Screen:
             self._status.update(line)
 
     def _print(self, line: str) -> None:
-        self._console.print(line, markup=False)
+        self._console.print(line)
 
 
 SCREEN = Screen()

@@ -44,7 +44,7 @@ def check_rights(path: Path, option: str) -> None:
                 f"whose members include {', '.join(others[:3])}"
                 f"{' and others' if len(others) > 3 else ''}: they could change decided "
                 "checkpoints.",
-                remedy=f"run: chmod g-w {folder}",
+                remedy=f"run: chmod g-w {shlex.quote(str(folder))}",
             )
 
 

@@ -86,7 +86,7 @@ def sql(statement: str, server: str) -> None:
     table = Table(*columns, box=None, pad_edge=False)
     for row in rows:
         table.add_row(*("NULL" if value is None else str(value) for value in row))
-    Console(soft_wrap=True, highlight=False).print(table if columns else "done")
+    _console().print(table if columns else "done")
 
 
 @main.command()
@@ -128,13 +128,18 @@ def versions() -> None:
     _show()
 
 
+def _console() -> Console:
+    """Return a console on which values are no markup."""
+    return Console(soft_wrap=True, markup=False, emoji=False, highlight=False)
+
+
 def _show() -> None:
     root = cache_root()
     table = Table("service", "version", "in the cache", box=None, pad_edge=False)
     for name, number in _VERSIONS:
         folders = [path for path in root.glob(f"{name.lower()}-{number}*") if path.is_dir()]
         table.add_row(name, number, f"{_size_mb(folders)} MB" if folders else "not fetched")
-    console = Console(soft_wrap=True, highlight=False)
+    console = _console()
     console.print(f"{root} (set {CACHE_VARIABLE} to move it)")
     console.print(table)
 

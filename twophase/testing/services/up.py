@@ -11,6 +11,7 @@
 from __future__ import annotations
 
 import os
+import shlex
 import signal
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, contextmanager
@@ -101,7 +102,7 @@ def _start(name: str, stack: ExitStack) -> KafkaService | SqlService:
             f"# Kafka, with the empty topic {_TOPIC!r}: kafka.bootstrap.servers is "
             f"{kafka.bootstrap_servers}"
         )
-        _say(f"export {BOOTSTRAP_VARIABLE}={kafka.bootstrap_servers}")
+        _say(f"export {BOOTSTRAP_VARIABLE}={shlex.quote(kafka.bootstrap_servers)}")
         _say(
             "#   a record: echo '{\"id\": 1}' | python -m kafka.producer -b "
             f"{kafka.bootstrap_servers} -t {_TOPIC}"
@@ -111,8 +112,8 @@ def _start(name: str, stack: ExitStack) -> KafkaService | SqlService:
     _make_table(server)
     variable = f"TWOPHASE_{name.upper()}"
     _say(f"# {name}, with the empty table {_DATABASE}.{_TABLE}: url is {server.url(_DATABASE)}")
-    _say(f"export {variable}_URL={server.url('').rstrip('/')}")
-    _say(f"export {variable}_PASSWORD={server.password}")
+    _say(f"export {variable}_URL={shlex.quote(server.url('').rstrip('/'))}")
+    _say(f"export {variable}_PASSWORD={shlex.quote(server.password)}")
     other = "" if name == _DEFAULT_SQL else f" --server {name}"
     _say(f'#   its rows: python -m twophase.testing.services sql{other} "{_ROWS}"')
     return server
