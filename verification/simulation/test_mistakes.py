@@ -14,7 +14,7 @@ from verification.simulation.supervisor import run
 SEEDS = 1500
 FEWER_SEEDS = 300
 TRIED_FIRST = {
-    "an adoption of several lineages leaves the pieces that wait": (1745, 9247),
+    "an adoption of several lineages leaves the pieces that wait": (6401, 8418),
     "one thread appends after the other has met a doubt": range(3770, 3790),
 }
 """Seeds that have found what takes thousands, and find it again until the schedules change."""
