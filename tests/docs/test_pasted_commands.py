@@ -22,20 +22,20 @@ SAFE = {
     "checkpoint.job": "a name, of letters that no shell takes for others",
     "original": "the name of a job",
     "sink": "the name of a sink",
-    "extra": "of ours",
+    "extra": "our own",
     "loss.number": "a number",
     "loss.sink": "the name of a sink",
     "proof.checkpoint": "a number",
     "proof.sink": "the name of a sink",
     "name": "of an entry point, in quotes",
     "package_of(found[name])": "the name of a package, in quotes",
-    "SPECIFIER": "of ours, in quotes",
-    "BOOTSTRAP_VARIABLE": "of ours",
-    "_PASSWORD_VARIABLE": "of ours",
-    "policy.value": "of ours",
-    "changes": "settings, of ours",
-    "variable": "of ours",
-    "first_sql.upper()": "of ours",
+    "SPECIFIER": "our own, in quotes",
+    "BOOTSTRAP_VARIABLE": "our own",
+    "_PASSWORD_VARIABLE": "our own",
+    "policy.value": "our own",
+    "changes": "settings, our own",
+    "variable": "our own",
+    "first_sql.upper()": "our own",
 }
 
 
@@ -59,8 +59,8 @@ def unquoted(source: str) -> Iterator[str]:
 
 
 def _is_quoted(value: ast.expr) -> bool:
-    is_call = isinstance(value, ast.Call)
-    return is_call and ast.unparse(value.func) in ("shlex.quote", "shlex.join")
+    quoting = ("shlex.quote", "shlex.join")
+    return isinstance(value, ast.Call) and ast.unparse(value.func) in quoting
 
 
 @pytest.mark.parametrize("module", [*modules()], ids=str)

@@ -21,6 +21,7 @@ from twophase.contract.offset_text import line_text, offset_text
 from twophase.coordinator.recovery.refusal import GIVE_UP, finishing
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.files.event_file import utc
+from twophase.state.files.folder_rights import owner_named
 from twophase.state.journal.entries import (
     AbandonedRewind,
     AcceptedLoss,
@@ -70,6 +71,7 @@ _RIGHT = ("id", "duration", "pre-commit", "commit", "size", "rows")
     help="Print what has happened in the last hours instead, oldest first.",
 )
 @verbose_option
+@owner_named()
 def checkpoints(folder: str, as_json: bool, history: bool) -> None:
     """List the decided checkpoints in FOLDER, a job's checkpointLocation.
 

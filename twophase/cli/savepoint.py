@@ -45,7 +45,7 @@ from twophase.options.job_options import JobOptions
 from twophase.options.parsing import parse_duration_s
 from twophase.spark.startup.quick_start import is_switched_off
 from twophase.spark_versions import REPARTITIONED_STATE
-from twophase.state.files.folder_rights import check_owner
+from twophase.state.files.folder_rights import check_owner, owner_named
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage
 
 
@@ -86,6 +86,7 @@ def _seconds(_: click.Context, __: click.Parameter, text: str) -> float:
     help="How long to wait for Spark to finish the newest micro-batch.",
 )
 @click.argument("path", metavar="[PATH]", required=False)
+@owner_named()
 def create(
     job_file: Path,
     path: str | None,
@@ -118,6 +119,7 @@ def create(
 @click.argument("folder", metavar="FOLDER")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @verbose_option
+@owner_named()
 def list_(folder: str, as_json: bool) -> None:
     """List the savepoints in FOLDER. Exits with the code of the first that is not usable."""
     entries = [_entry(path, found) for path, found in list_savepoints(folder)]
@@ -142,6 +144,7 @@ def list_(folder: str, as_json: bool) -> None:
 @click.argument("path", metavar="PATH")
 @click.option("--json", "as_json", is_flag=True, help="Print JSON, with every file.")
 @verbose_option
+@owner_named()
 def show(path: str, as_json: bool) -> None:
     """Show what the savepoint PATH holds: offsets, sinks, state, files."""
     found = open_savepoint(path)
@@ -157,6 +160,7 @@ def show(path: str, as_json: bool) -> None:
 @savepoint.command()
 @click.argument("path", metavar="PATH")
 @verbose_option
+@owner_named()
 def verify(path: str) -> None:
     """Read all of the savepoint PATH, and compare it with its manifest. Exits with 3 if damaged."""
     found = open_savepoint(path)
@@ -168,6 +172,7 @@ def verify(path: str) -> None:
 @savepoint.command()
 @_job_options
 @click.argument("path", metavar="PATH")
+@owner_named()
 def finish(job_file: Path, path: str, checkpoint_location: str | None) -> None:
     """Commit the checkpoint of a savepoint whose job was stopped before a sink could commit it.
 
@@ -188,6 +193,7 @@ def finish(job_file: Path, path: str, checkpoint_location: str | None) -> None:
     "--output", metavar="NEW", help="The folder of the new savepoint; PATH-N if not given."
 )
 @verbose_option
+@owner_named()
 def rescale(path: str, partitions: int, output: str | None) -> None:
     """Write a new savepoint whose keyed state has N partitions.
 
@@ -205,6 +211,7 @@ def rescale(path: str, partitions: int, output: str | None) -> None:
 @savepoint.command()
 @click.argument("path", metavar="PATH")
 @verbose_option
+@owner_named()
 def dispose(path: str) -> None:
     """Delete the savepoint PATH, or what one that was cut short has left."""
     where = ReadOnlyStorage(path, OPTION).root

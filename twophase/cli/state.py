@@ -26,6 +26,7 @@ from twophase.operations.savepoint.savepoint_restore import is_savepoint
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.function_state import FunctionState
 from twophase.state.checkpoints.store import FOLDER
+from twophase.state.files.folder_rights import owner_named
 
 _VALUE_CHARS = 100
 _COLUMNS = ("operator", "state", "scheme", "serializer", "index", "key", "value")
@@ -59,6 +60,7 @@ def state() -> None:
 @click.option("--operator", metavar="UID", help="Of this source or function only.")
 @click.option("--output", metavar="FILE.parquet", type=click.Path(path_type=Path), help="Export.")
 @verbose_option
+@owner_named()
 def read(path: str, operator: str | None, output: Path | None) -> None:
     """Print or export the operator state of sources and driver-side functions.
 

@@ -12,6 +12,7 @@ from harness.remedies import modules
 from twophase.cli.display.console import JobConsole, plain_table, print_lines
 from twophase.cli.main import main
 from twophase.testing.services import __main__ as services
+from twophase.testing.services import up
 
 TEXTS = ["orders [old]", "[/b]", ":warning:", "[bold]x[/bold]", "two  blanks"]
 
@@ -59,6 +60,6 @@ def test_savepoints_are_listed_whatever_their_folder_is_called(tmp_path: Path) -
 def test_rows_of_a_local_server_are_printed_as_they_are(
     text: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(services.servers, "query", lambda *_: (["a [b]"], [[text]]))
+    monkeypatch.setattr(up, "query", lambda *_: (["a [b]"], [[text]]))
     found = CliRunner().invoke(services.main, ["sql", "SELECT 1"])
     assert [line.strip() for line in found.stdout.splitlines()] == ["a [b]", text]

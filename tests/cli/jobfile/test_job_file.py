@@ -286,6 +286,57 @@ def test_a_remedy_that_is_followed_leads_on(
     load(path, followed)
 
 
+KEYS = {
+    "no": "a bool", "on": "a bool", "Yes": "a bool", "FALSE": "a bool", "1": "an int",
+    "1.10": "a float", "1e3": "", "~": "empty", "null": "empty", ".inf": "a float",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize(("word", "kind"), KEYS.items())
+@pytest.mark.parametrize("section", ["", "options", "sinks", "spark.conf"])
+def test_a_key_that_yaml_reads_as_no_text_is_to_be_quoted_as_it_is_written(
+    path: Path, word: str, kind: str, section: str
+) -> None:
+    lines, depth = [], 0
+    for depth, name in enumerate(filter(None, section.split(".")), 1):
+        lines.append(f"{'  ' * (depth - 1)}{name}:")
+    lines.append(f"{'  ' * depth}{word}: 1")
+    text = "\n".join(lines)
+    with pytest.raises((ConfigError, ExceptionGroup)) as caught:
+        load(path, text)
+    errors = getattr(caught.value, "exceptions", [caught.value])
+    found = [error for error in errors if f"the key {word} is " in error.what]
+    assert [error.remedy for error in found] == [f"quote it: '{word}'."] * bool(kind)
+    assert all(f"is {kind}." in error.what for error in found)
+
+
+@pytest.mark.parametrize(
+    ("data", "why"),
+    [
+        (b"name: a\nx: \0\n", "it has the character U+0000, which YAML does not allow, in line 2"),
+        (b"name: \x7f\n", "it has the character U+007F, which YAML does not allow, in line 1"),
+        (b"name: a\n\nx: \xff\n", "it is not UTF-8 text, in line 3"),
+        (b"\xff\xfen\0:\0\0\0", "it has the character U+0000, which YAML does not allow."),
+    ],
+)
+def test_a_character_that_is_not_allowed_is_named(path: Path, data: bytes, why: str) -> None:
+    path.write_bytes(data)
+    with pytest.raises(ConfigError) as caught:
+        load_job_file(path, {})
+    assert why in caught.value.what
+
+
+@pytest.mark.parametrize("names", [("A", "a"), ("Orders", "orders"), ("Ä", "ä")])
+def test_sources_whose_names_differ_only_in_case_are_refused(
+    path: Path, names: tuple[str, str]
+) -> None:
+    change = {**OTHER_THAN_SOURCE, "sources": {name: {"format": "rate"} for name in names}}
+    with pytest.raises(ConfigError, match=f"'{names[0]}' and '{names[1]}' differ only in case"):
+        load(path, change)
+    change["sources"] = {names[0]: {"format": "rate"}, f"{names[1]}2": {"format": "rate"}}
+    load(path, change)
+
+
 def test_two_answers_to_when_are_refused(path: Path) -> None:
     options = {"checkpointLocation": "/c", "checkpoint.interval": "5 s"}
     trigger = {"processingTime": "1 s"}

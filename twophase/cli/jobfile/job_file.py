@@ -16,9 +16,11 @@ has every key.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping
+from codecs import BOM_UTF16_BE, BOM_UTF16_LE
+from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import combinations
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -36,6 +38,7 @@ from twophase.options.trigger import check_trigger, in_yaml
 
 _MAX_BYTES = 1024 * 1024
 _DEFAULT_VIEW = "source"
+_UTF_16 = (BOM_UTF16_LE, BOM_UTF16_BE)
 _SWITCHES = ("availableNow", "once")
 _TEXT, *_REWRITTEN = (
     f"tag:yaml.org,2002:{name}" for name in ("str", "int", "timestamp", "float", "bool")
@@ -242,6 +245,13 @@ def _sources(mistakes: Mistakes, raw: Mapping[str, Any]) -> Mapping[str, SourceS
         places = {name: f"{where}: sources.{name}" for name in listed}
         for name in listed:
             mistakes.note(partial(_check_view, f"{where}: sources", name))
+        for one, other in combinations(listed, 2):
+            if one.lower() == other.lower():
+                mistakes.add(
+                    f"sources {one!r} and {other!r} differ only in case: Spark has one view of "
+                    "both names.",
+                    remedy="give one of them another name, in sql too.",
+                )
         if one is None and listed and raw.get("sql") is None:
             mistakes.add(
                 f"sources needs sql, a query that combines {', '.join(listed)}.",
@@ -321,8 +331,9 @@ def _mapping(where: str, value: Any) -> dict[str, Any]:
         )
     for key in value:
         if not isinstance(key, str):
+            word = value.written(key) if isinstance(value, _Read) else str(key)
             raise ConfigError(
-                f"{where}: the key {key!r} is {_kind(key)}.", remedy=f"quote it: '{key}'."
+                f"{where}: the key {word} is {_kind(key)}.", remedy=f"quote it: '{word}'."
             )
     return value
 
@@ -346,7 +357,7 @@ def _text(where: str, value: Any) -> str:
 
 
 def _kind(value: Any) -> str:
-    name = type(value).__name__
+    name = "dict" if isinstance(value, dict) else type(value).__name__
     return "empty" if value is None else f"{'an' if name[0] in 'aeiou' else 'a'} {name}"
 
 
@@ -356,6 +367,23 @@ def _check_view(where: str, name: str) -> None:
             f"{where}: {name!r} is not a valid view name.",
             remedy="use letters, digits and '_', and begin with a letter or '_'.",
         )
+
+
+class _Read(dict[Any, Any]):
+    """A mapping that has been read.
+
+    Attributes:
+        words: its keys that are no texts, each with what was written for it.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.words: list[tuple[Any, str]] = []
+
+    def written(self, key: Any) -> str:
+        """Return what was written for a key: `no` for False, `1.10` for 1.1."""
+        words = (word for one, word in self.words if type(one) is type(key) and one == key)
+        return next(words, str(key))
 
 
 class _Loader(yaml.SafeLoader):
@@ -404,6 +432,15 @@ class _Loader(yaml.SafeLoader):
         copy.value = [(key, changes.get(_name(key), others)(value)) for key, value in copy.value]
         return copy
 
+    def construct_yaml_map(self, node: yaml.MappingNode) -> Generator[dict[Any, Any], None, None]:
+        """See `SafeConstructor.construct_yaml_map`."""
+        read = _Read()
+        yield read
+        read.update(self.construct_mapping(node))
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != _TEXT:
+                read.words.append((self.construct_object(key), key.value))
+
     def resolve(self, kind: Any, value: Any, implicit: Any) -> Any:
         """See `Resolver.resolve`."""
         tag = super().resolve(kind, value, implicit)  # type: ignore[no-untyped-call]
@@ -423,6 +460,9 @@ class _Loader(yaml.SafeLoader):
         return node
 
 
+_Loader.add_constructor("tag:yaml.org,2002:map", _Loader.construct_yaml_map)
+
+
 def _as_switch(node: yaml.Node) -> yaml.Node:
     """Return `true` or `false` for any of YAML's words for them: Spark knows no others."""
     if not isinstance(node, yaml.ScalarNode) or node.tag != _BOOL:
@@ -439,6 +479,19 @@ def _as_text(node: yaml.Node) -> yaml.Node:
 
 def _name(key: yaml.Node) -> str:
     return str(key.value) if isinstance(key, yaml.ScalarNode) else ""
+
+
+def _unreadable(error: yaml.YAMLError, data: bytes) -> str:
+    """Return why the characters of a file are none of YAML's."""
+    if not isinstance(error, yaml.reader.ReaderError):
+        return str(error)
+    place = ""
+    if not data.startswith(_UTF_16):
+        line = data.decode(errors="replace")[: error.position].count("\n") + 1
+        place = f", in line {line}"
+    if error.encoding == "unicode":
+        return f"it has the character U+{error.character:04X}, which YAML does not allow{place}"
+    return f"it is not UTF-8 text{place}"
 
 
 def read_yaml(path: Path) -> Any:
@@ -462,7 +515,7 @@ def read_yaml(path: Path) -> Any:
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         place = f" in line {mark.line + 1}, column {mark.column + 1}" if mark else ""
-        problem = getattr(error, "problem", None) or "it is not UTF-8 text"
+        problem = getattr(error, "problem", None) or _unreadable(error, data)
         raise ConfigError(
             f"{path} is not valid YAML{place}: {problem}.", remedy="correct it there."
         ) from None

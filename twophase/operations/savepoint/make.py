@@ -44,6 +44,7 @@ from twophase.options.job_options import JobOptions
 from twophase.spark.folder.spark_cut import files_of_cut
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.store import CompletedCheckpointStore, encode_body
+from twophase.state.files.folder_rights import owner_named
 from twophase.state.files.listing import listed
 from twophase.state.files.storage import LocalStorage, ReadOnlyStorage, local_path
 from twophase.state.journal.entries import Decision
@@ -304,13 +305,25 @@ def list_savepoints(path: str) -> Iterator[tuple[str, Savepoint | TwoPhaseError]
     root = ReadOnlyStorage(path, OPTION).root
     for name in sorted(one.name for one in root.iterdir() if one.is_dir()):
         found = root / name
-        if any((found / mark).exists() for mark in (MANIFEST, BEGUN)):
-            try:
-                savepoint = open_savepoint(str(found))
-                savepoint.pending_paths()  # so that it is known whether it is finished
+        try:
+            with owner_named():
+                savepoint = _opened(found)
+        except TwoPhaseError as error:
+            yield str(found), error
+        else:
+            if savepoint is not None:
                 yield str(found), savepoint
-            except TwoPhaseError as error:
-                yield str(found), error
+
+
+def _opened(folder: Path) -> Savepoint | None:
+    """Return the savepoint in a folder, of which is known whether it is finished; None if there is
+    none.
+    """
+    if not any((folder / mark).exists() for mark in (MANIFEST, BEGUN)):
+        return None
+    savepoint = open_savepoint(str(folder))
+    savepoint.pending_paths()
+    return savepoint
 
 
 def _copy(writer: SavepointWriter, savepoint: Savepoint, created_ms: int) -> Manifest:

@@ -7,6 +7,8 @@ import os
 import pwd
 import shlex
 import stat
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryFile
 
@@ -69,16 +71,55 @@ def check_owner(path: Path, option: str = "checkpointLocation") -> None:
                 return
     except OSError:
         return  # it is not written to; whoever tries is told why
-    try:
-        name = pwd.getpwuid(owner).pw_name
-    except KeyError:  # as in a container
-        name = f"#{owner}"
+    name = _account(owner)
     raise ConfigError(
         f"{option} {str(path)!r}: the job runs as the account {name}, which could not read what "
         "root writes there.",
         remedy=f"run the same command as that account: sudo -u {shlex.quote(name)} ...; or, if "
         f"root runs the job from now on, run: chown -R root {shlex.quote(str(path))}",
     )
+
+
+@contextmanager
+def owner_named() -> Iterator[None]:
+    """Name the account whose folder it is, where another one may not read in it: a job's folder is
+    for its account alone.
+
+    Raises:
+        ConfigError: something in the context is denied to this account.
+    """
+    try:
+        yield
+    except PermissionError as error:
+        if not isinstance(error.filename, str):
+            raise
+        denied = Path(error.filename).absolute()
+        folder = next(one for one in (denied, *denied.parents) if _is_seen(one))
+        number = folder.stat().st_uid
+        if number == os.geteuid():
+            raise  # its own account has closed it
+        owner = _account(number)
+        raise ConfigError(
+            f"{denied} is closed to the account {_account(os.geteuid())}: {folder} belongs to the "
+            f"account {owner}.",
+            remedy=f"run the same command as that account: sudo -u {shlex.quote(owner)} ...",
+        ) from error
+
+
+def _is_seen(path: Path) -> bool:
+    try:
+        path.stat()
+    except OSError:
+        return False
+    return True
+
+
+def _account(number: int) -> str:
+    """Return the name of an account."""
+    try:
+        return pwd.getpwuid(number).pw_name
+    except KeyError:  # as in a container
+        return f"#{number}"
 
 
 def _others(found: os.stat_result) -> list[str]:
