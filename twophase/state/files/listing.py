@@ -4,7 +4,6 @@ it from Python 3.12 on. A missing folder is an empty one.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -16,10 +15,10 @@ def listed(folder: Path) -> list[Path]:
         OSError: it cannot be read.
     """
     try:
-        names = os.listdir(folder)
+        found = sorted(folder.iterdir(), key=lambda path: path.name)
     except (FileNotFoundError, NotADirectoryError):
         return []
-    return [folder / name for name in sorted(names) if not name.startswith(".")]
+    return [path for path in found if not path.name.startswith(".")]
 
 
 def listed_below(folder: Path) -> list[Path]:
@@ -33,15 +32,10 @@ def files_below(folder: Path) -> Iterator[Path]:
     Raises:
         OSError: one of them cannot be read.
     """
-    try:
-        with os.scandir(folder) as scanned:
-            found = sorted(scanned, key=lambda entry: entry.name)
-    except (FileNotFoundError, NotADirectoryError):
-        return
-    for entry in found:
-        if entry.name.startswith("."):
-            continue
-        if entry.is_dir():  # it raises where `Path.is_dir` may answer no
-            yield from files_below(Path(entry.path))
-        elif entry.is_file():
-            yield Path(entry.path)
+    for path in listed(folder):
+        if path.is_dir():
+            yield from files_below(path)
+        elif path.is_file():
+            yield path
+        else:
+            path.lstat()  # from Python 3.14 on nothing else tells that the disk has not answered
