@@ -14,7 +14,7 @@ from pyspark.sql import DataFrame, SparkSession
 from harness.beginning_world import refused
 from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from harness.savepoint_world import restoring
-from twophase.errors import ConfigError, DeclinedError
+from twophase.errors import ConfigError, DeclinedError, SourceLossError
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.make import SavepointMaker
 from twophase.spark.job.stream_writer import write_stream
@@ -142,6 +142,36 @@ class Down(OpenFolderSink):
 
     def writers(self) -> Any:
         raise DeclinedError("The target is down.")
+
+
+@pytest.mark.parametrize("way", ["restored", "emptied"])
+def test_a_file_that_goes_before_its_micro_batch_is_decided_is_not_left_out(
+    job: FilesJob, way: str
+) -> None:
+    """Spark has planned a micro-batch, the job ended before its decision, and somebody has cleaned
+    the folder up: Spark would run it without the file, and say nothing. I do what the error says.
+    """
+    job.add()
+    job.run()
+    later = job.add()
+    job.kind = Down
+    with pytest.raises(DeclinedError):
+        job.run()
+    job.kind = OpenFolderSink
+    kept = later.rename(job.root / "kept")
+    for _ in range(2):
+        with pytest.raises(SourceLossError, match=f"The file {later}, which") as caught:
+            job.run()
+        assert caught.value.exit_code == 3
+        assert job.ids() == [*range(10)]
+    assert "restore it" in caught.value.remedy
+    if way == "restored":
+        kept.rename(later)
+    else:
+        later.touch()
+    job.add()
+    job.run()
+    assert job.ids() == [*range(10), *range(20 if way == "emptied" else 10, 30)]
 
 
 @pytest.mark.parametrize("read", ["", "*"])

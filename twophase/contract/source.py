@@ -23,6 +23,7 @@ A checkpoint:
 
     1. first_line                    if the start of the micro-batch is not in Spark's log
     3. uid_in, entries               the operator state of the source
+    4. check_read                    its tasks have ended: is all still there that they should read?
     9. notify_committed
 
 Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
@@ -204,6 +205,22 @@ class Source(ABC):
             log: the folder of a place, which may not exist.
         """
         return True
+
+    def check_read(self, start: str | None, end: str, log: Path) -> None:
+        """Check that a micro-batch could read all that it was planned with.
+
+        Runs on the driver between the tasks of each micro-batch and its decision, for a source that
+        Spark lets read less than it has planned; others check nothing. Writes nothing.
+
+        Args:
+            start: where the micro-batch begins; None if it is the first.
+            end: where it ends.
+            log: as in `check_readable`.
+
+        Raises:
+            SourceLossError: something is gone that the tasks may not have read; names it. Nothing
+                is decided.
+        """
 
     # -- the source's own system -------------------------------------------------------------------
 

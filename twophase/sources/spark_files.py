@@ -12,6 +12,7 @@ import json
 import logging
 import re
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
@@ -53,6 +54,23 @@ class SparkFileSource(Source):
         folder, *pattern = _PATTERN.split(given, maxsplit=1)
         below = folder if pattern else folder.rstrip("/") + "/"
         return not files or any(f"{one}/".startswith(below) for one in files)
+
+    def check_read(self, start: str | None, end: str, log: Path) -> None:
+        """Look for the files of a micro-batch: Spark leaves out one that is gone by the time it
+        lists them again, in a restart of the query, and says so in its log only.
+
+        Files on storage other than a local disk are not looked for.
+        """
+        first = 0 if start is None else _parsed(start) + 1
+        for batch in range(first, _parsed(end) + 1):
+            for file in _added(log, batch):
+                if file.local is not None and not file.local.exists():
+                    raise SourceLossError(
+                        f"The file {file.local}, which a micro-batch was planned with, is gone. It "
+                        "is not decided: its rows may be missing.",
+                        remedy="restore it, then start the job again. Or, if its records are not "
+                        "wanted, put an empty file of its format there.",
+                    )
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         """Look for the files that the source has read since.
@@ -138,6 +156,18 @@ def _parsed(line: str) -> int:
     )
 
 
+def _added(log: Path, batch: int) -> Iterator[_File]:
+    """Yield the files that a micro-batch of the source added; none if Spark has cleaned up since.
+
+    Raises:
+        CorruptRecordError: as `_read`.
+    """
+    for name in (str(batch), f"{batch}{_COMPACT}"):
+        with suppress(FileNotFoundError):
+            yield from (file for file in _read_one(log / name) if file.batch == batch)
+            return
+
+
 def _read(log: Path) -> Iterator[_File]:
     """Yield the files in the log of a source, some of them twice.
 
@@ -146,17 +176,20 @@ def _read(log: Path) -> Iterator[_File]:
         CorruptRecordError: a file of the log has another form than that of Spark 4.2.
     """
     for path in sorted(log.iterdir()):
-        if not path.name.removesuffix(_COMPACT).isdecimal():
-            continue
-        version, *lines = path.read_text().splitlines() or [""]
-        try:
-            if version != _VERSION:
-                raise ValueError(f"version {version[:20]!r}")
-            for line in lines:
-                entry = json.loads(line)
-                yield _File(entry["path"], int(entry["timestamp"]), int(entry["batchId"]))
-        except (ValueError, KeyError, TypeError) as error:
-            raise CorruptRecordError(
-                f"Spark's log of the files that it has read, {path}, cannot be read: {error}.",
-                remedy="restore Spark's folder from a backup.",
-            ) from error
+        if path.name.removesuffix(_COMPACT).isdecimal():
+            yield from _read_one(path)
+
+
+def _read_one(path: Path) -> Iterator[_File]:
+    version, *lines = path.read_text().splitlines() or [""]
+    try:
+        if version != _VERSION:
+            raise ValueError(f"version {version[:20]!r}")
+        for line in lines:
+            entry = json.loads(line)
+            yield _File(entry["path"], int(entry["timestamp"]), int(entry["batchId"]))
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptRecordError(
+            f"Spark's log of the files that it has read, {path}, cannot be read: {error}.",
+            remedy="restore Spark's folder from a backup.",
+        ) from error

@@ -266,6 +266,7 @@ class SparkBatch:
         try:  # once it has raised, no task runs that could overwrite state which a note relies on
             replay = frame.write.format("noop").mode("overwrite").save
             jobs.run({"replay": replay}, lambda _, __: None)
+            self._folder.check_read(self._folder.offsets(number))
         except SourceLossError as error:
             raise self._without_records(error) from error.__cause__
 
@@ -295,7 +296,7 @@ class SparkBatch:
             if chain is not None:
                 work[chain.name] = partial(self._run, chain, count=not alone)
             jobs.run(work, lambda _, made: self._acknowledge_all(pending, began_s, made))
-            self._folder.sync(pending.checkpoint)
+            self._rely_on_folder(pending)
         except TwoPhaseError:
             rows.forget()
             raise
@@ -307,6 +308,11 @@ class SparkBatch:
     def close(self) -> None:
         """Release the rows."""
         self._rows.release()
+
+    def _rely_on_folder(self, pending: PendingCheckpoint) -> None:
+        """Check what was read, and make durable what a decision relies on."""
+        self._folder.check_read(pending.offsets)
+        self._folder.sync(pending.checkpoint)
 
     def _without_records(self, loss: SourceLossError) -> TwoPhaseError:
         number = self._number
@@ -400,7 +406,7 @@ class SparkBatch:
     ) -> None:
         mode = self._coordinator.options.mode
         if mode is CheckpointMode.AT_LEAST_ONCE and len(pending.missing()) > 1:
-            self._folder.sync(pending.checkpoint)  # the decision on the sink relies on the offsets
+            self._rely_on_folder(pending)  # the decision on the sink does
         pending.acknowledge(sink, pieces)
         self._coordinator.context.observers(
             SinkAcknowledged(

@@ -220,6 +220,7 @@ class PluginJob:
         if isinstance(found, Replay):
             self._resumable.commit_again(found.decision, attempt)
             return
+        folder.check_read(offsets)
         folder.sync(number)
         sink, planned_ms = self.description.sink, note.planned_ms
         self._resumable.acknowledged(number, offsets, sink, pieces, planned_ms)
