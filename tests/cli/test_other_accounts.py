@@ -61,6 +61,27 @@ COMMANDS = [
     "savepoint verify {root}/saved/one",
     "savepoint dispose {root}/saved/one",
 ]
+REPAIRS = [
+    "rewrite {file} --checkpoint 1 --sink facts",
+    "accept-loss {file} --checkpoint 1 --sink facts",
+    "adopt-from-target {file} --yes --reason x",
+    "abandon-rewind {file}",
+    "complete-partitions {file} --sink facts",
+    "release-topic {file} --topic orders",
+]
+
+
+@pytest.mark.parametrize("command", REPAIRS)
+def test_a_repair_by_another_account_is_refused_by_the_owners_name(
+    world: Files, command: str
+) -> None:
+    world.drive(3)
+    words = ["repair", *command.format(file=job_file(world)).split()]
+    CliRunner().invoke(main, [*words, "--help"])  # imports it
+    for path in (world.root / "job", *(world.root / "job").rglob("*")):
+        os.chown(path, DAEMON, DAEMON)
+    code, said = run_as(NOBODY, words)
+    assert (code, "belongs to the account daemon" in said) == (2, True), said
 
 
 @pytest.mark.parametrize("command", COMMANDS)

@@ -56,6 +56,7 @@ from twophase.spark.plugin.adopted_query import (
     query_folder,
     write_folder,
 )
+from twophase.state.files.folder_rights import owner_named
 from twophase.state.files.storage import LocalStorage, local_path
 from twophase.state.journal.entries import Note
 from twophase.state.journal.log import JobLog, job_of
@@ -101,6 +102,7 @@ _piece_options = combined(
 @repair.command("rewrite")
 @_piece_options
 @_repair_options
+@owner_named()
 def rewrite(
     job_file: Path,
     checkpoint: int,
@@ -140,6 +142,7 @@ def rewrite(
 )
 @sink_ahead_option
 @_repair_options
+@owner_named()
 def accept_loss(
     job_file: Path,
     checkpoint: int,
@@ -183,6 +186,7 @@ def accept_loss(
     "startingOffsets in JOB.yaml.",
 )
 @_repair_options
+@owner_named()
 def adopt_from_target(
     job_file: Path,
     from_starting_offsets: bool,
@@ -243,6 +247,7 @@ def adopt_from_target(
     help="What the rewind goes back to, if the folder in which it has begun is gone for good.",
 )
 @_repair_options
+@owner_named()
 def abandon_rewind(
     job_file: Path,
     begun_in: str | None,
@@ -287,6 +292,7 @@ def abandon_rewind(
 @verbose_option
 @checkpoint_location_option
 @job_file_argument
+@owner_named()
 def complete_partitions(
     job_file: Path, sink: str, checkpoint_location: str | None, yes: bool
 ) -> None:
@@ -322,6 +328,7 @@ def complete_partitions(
 )
 @click.option("--dry-run", is_flag=True, help="Show what would be given up, and write nothing.")
 @_repair_options
+@owner_named()
 def release_topic(
     job_file: Path,
     topics: tuple[str, ...],
