@@ -16,7 +16,7 @@ from pydantic import (
 )
 
 from twophase.options.other_keys import KEYS, as_written, with_our_keys
-from twophase.options.parsing import Duration, Options, Size
+from twophase.options.parsing import Duration, Interval, Options, Size
 
 
 class CheckpointMode(StrEnum):
@@ -68,7 +68,7 @@ class JobOptions(Options):
         "(but for a [volume of a container](decisions/0069-a-volume-of-a-container.md)), or "
         "if it is writable by a group with other accounts in it",
     )
-    interval_s: Duration | None = Field(
+    interval_s: Interval | None = Field(
         default=None,
         alias="checkpoint.interval",
         description="time from one trigger to the next; without it and without a trigger, the next "

@@ -73,13 +73,15 @@ def _shortened(seconds: float) -> float:
     return min(seconds, LONGEST_S)
 
 
+Interval = Annotated[float, BeforeValidator(parse_duration_s), Field(ge=0, allow_inf_nan=False)]
+"""Seconds, zero or more. Spark refuses one that is too long: a job would never begin anything."""
 Duration = Annotated[
     float,
     BeforeValidator(parse_duration_s),
     Field(ge=0, allow_inf_nan=False),
     AfterValidator(_shortened),
 ]
-"""Seconds, zero or more; what is longer than `LONGEST_S` is as long."""
+"""Seconds to wait, zero or more; what is longer than `LONGEST_S` is as long."""
 
 
 def parse_bytes(value: object) -> object:

@@ -13,7 +13,7 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from twophase.errors import ConfigError
-from twophase.options.parsing import LONGEST_S, parse_duration_s
+from twophase.options.parsing import parse_duration_s
 
 _KEYS = ("processingTime", "availableNow", "once")
 _REFUSED = {
@@ -109,7 +109,7 @@ def _interval_s(value: object) -> float | None:
         interval_s = _spark_interval_s(value) if isinstance(value, str) else None
     match interval_s:
         case int() | float() if 0 <= interval_s < math.inf:
-            return min(interval_s, LONGEST_S)
+            return interval_s
         case _:
             return None
 
