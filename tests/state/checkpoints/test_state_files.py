@@ -390,3 +390,34 @@ def test_what_is_not_named_like_an_attempt_stays(
     log.append(FenceRecord(2))
     store.sweep()
     assert files(folder) == ["state/notes"]
+
+
+def fill(folder: Path) -> None:
+    (folder / "0").unlink()
+    (folder / "0").mkdir()
+    (folder / "0" / "note").touch()
+
+
+def replace_by_a_file(folder: Path) -> None:
+    folder.rename(folder.with_name("elsewhere"))
+    folder.touch()
+
+
+@pytest.mark.parametrize("change", [fill, replace_by_a_file])
+def test_what_cannot_be_deleted_is_left_with_a_warning_and_nothing_else(
+    store: CompletedCheckpointStore,
+    log: JobLog,
+    folder: Path,
+    decision: Decision,
+    change: Callable[[Path], object],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    mine = folder / "state" / Path(decision.folder).name
+    change(mine)
+    take(store, log, 1)
+    assert store.subsume() == [log.history.decisions[0]]
+    assert not (folder / decision.folder).exists()
+    assert mine.exists()
+    assert not (mine / "1").exists()
+    [warning] = caplog.records
+    assert "is no longer needed, cannot be deleted and is left" in warning.getMessage()

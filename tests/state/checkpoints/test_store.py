@@ -441,3 +441,70 @@ def test_what_is_not_ours_is_not_swept(
     restarted.sweep()
     assert (folder / "chk" / name / "_metadata").read_bytes() == b"mine"
     assert (folder / "chk" / "file").read_bytes() == b"mine"
+
+
+# -- what cannot be deleted ------------------------------------------------------------------------
+
+
+def keep_damaged(found: Path) -> None:
+    """As an operator does who restores the body from a backup."""
+    body = found / "_metadata"
+    body.rename(found / "_metadata.damaged")
+    body.write_bytes((found / "_metadata.damaged").read_bytes())
+
+
+def fill(found: Path) -> None:
+    (found / "_metadata").unlink()
+    (found / "_metadata").mkdir()
+    (found / "_metadata" / "note").touch()
+
+
+ADDED: dict[str, Callable[[Path], object]] = {
+    "the damaged body beside the restored one": keep_damaged,
+    "a file of a desktop": lambda found: (found / ".DS_Store").touch(),
+    "a checksum": lambda found: (found / "._metadata.crc").touch(),
+    "a folder": lambda found: (found / "old").mkdir(),
+    "a folder under the name of a torn body": lambda found: (found / ".tmp-_metadata-1").mkdir(),
+    "a filled folder in the place of the body": fill,
+}
+
+
+@pytest.mark.parametrize("add", ADDED.values(), ids=ADDED.keys())
+def test_a_subsumed_body_s_folder_to_which_something_was_added_is_left_with_a_warning(
+    store: CompletedCheckpointStore,
+    log: JobLog,
+    folder: Path,
+    add: Callable[[Path], object],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    first = decide(store, 0)
+    commit(log, first)
+    add(folder / first.folder)
+    for number in range(1, 40):
+        commit(log, decide(store, number))
+        assert [gone.checkpoint for gone in store.subsume()] == [number - 1]
+    assert bodies(folder) in ([39], [0, 39])
+    assert any((folder / first.folder).iterdir())
+    [warning] = [one for one in caplog.records if one.levelname == "WARNING"]
+    assert "is no longer needed, cannot be deleted and is left" in warning.getMessage()
+    assert first.folder in warning.getMessage()
+    assert len(list((folder / "log").iterdir())) < module._FOLD_AT
+
+
+@pytest.mark.parametrize("add", ADDED.values(), ids=ADDED.keys())
+def test_every_start_goes_on_although_the_folder_of_a_dead_attempt_holds_more(
+    restarted: CompletedCheckpointStore,
+    folder: Path,
+    add: Callable[[Path], object],
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    [dead] = (folder / "chk").glob("*-1-*")
+    add(dead)
+    (folder / "chk" / f"{LINEAGE}-1-1.9").mkdir()
+    for _ in range(2):
+        restarted.sweep()
+    assert len(caplog.records) == 2
+    assert {path.name for path in (folder / "chk").iterdir()} == {
+        f"{LINEAGE}-0-1.1",
+        dead.name,
+    }

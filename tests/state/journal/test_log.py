@@ -156,6 +156,24 @@ def test_records_are_deleted_oldest_first(full: Path, monkeypatch: Patch) -> Non
     assert deleted == [f"log/{number:010d}" for number in range(1, 7)]
 
 
+def test_what_cannot_be_deleted_of_a_folded_log_is_left_with_a_warning(
+    full: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    log = again(full)
+    record(full, 3).unlink()
+    (record(full, 3) / "notes").mkdir(parents=True)
+    (full / "log" / ".tmp-0000000002-0011223344556677").mkdir()
+    log.fold(log.history)
+    assert {path.name for path in (full / "log").iterdir()} == {
+        "0000000003",
+        "0000000007",
+        ".tmp-0000000002-0011223344556677",
+    }
+    assert [one.levelname for one in caplog.records] == ["WARNING"] * 2
+    assert again(full).history == log.history
+    again(full).append(FenceRecord(3))
+
+
 def test_a_crash_in_the_middle_of_a_fold_loses_nothing(full: Path, monkeypatch: Patch) -> None:
     log = again(full)
     history = log.history

@@ -17,7 +17,7 @@ from twophase.internals.record import digest
 from twophase.state.checkpoints.checkpoint import CompletedCheckpoint
 from twophase.state.checkpoints.function_state import FunctionState, StateFile
 from twophase.state.files import codec
-from twophase.state.files.storage import CrashPoints, Storage
+from twophase.state.files.storage import CrashPoints, Storage, warn_left
 
 _log = logging.getLogger("twophase")
 _KIND = "STATE"
@@ -104,21 +104,27 @@ def read_states(
 def delete_state_files(storage: Storage, folder: str) -> None:
     """Delete the state files of one attempt at a checkpoint.
 
-    Files that a newer version of twophase has written stay, and the folder with them.
+    Files that a newer version of twophase has written stay, and the folder with them. So does what
+    cannot be deleted, with a warning.
 
     Args:
         storage: the job's folder.
         folder: as in `CompletedCheckpoint.state_folder`; it need not exist.
     """
-    newer = False
-    for name in storage.names(folder):
+    try:
+        names = storage.names(folder)
+    except (OSError, CorruptRecordError) as error:  # not a folder, say
+        warn_left(folder, error)
+        return
+    left = False
+    for name in names:
         if storage.is_newer(f"{folder}/{name}"):
-            newer = True
+            left = True
         else:
-            storage.delete(f"{folder}/{name}")
+            left |= not storage.delete_unneeded(f"{folder}/{name}")
             failpoint("O06")
-    if not newer:
-        storage.delete(folder)
+    if not left:
+        storage.delete_unneeded(folder)
 
 
 def _read(

@@ -202,10 +202,12 @@ class CompletedCheckpointStore:
         self._delete(Decision(lineage, checkpoint, attempt, "", "").folder)
 
     def _delete(self, folder: str) -> None:
+        """Delete a body and its state files. What cannot be deleted stays, and the job goes on."""
         if self._storage.is_newer(f"{folder}/{_BODY}"):
             return
-        self._storage.delete(f"{folder}/{_BODY}")
-        self._storage.delete(folder)
+        if not self._storage.delete_unneeded(f"{folder}/{_BODY}"):
+            return  # whole, with the states that it names
+        self._storage.delete_unneeded(folder)
         delete_state_files(self._storage, f"{STATE_FOLDER}/{folder.removeprefix(f'{FOLDER}/')}")
 
 

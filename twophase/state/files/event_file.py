@@ -102,7 +102,7 @@ class EventFile:
             self._number = number + 1
             for name in _names(self._storage):
                 if int(name) <= self._number - _KEPT:
-                    self._storage.delete(_name(int(name)))
+                    self._storage.delete_unneeded(_name(int(name)))
 
 
 def event_to_json(event: events.Event, at_ms: int) -> dict[str, Any]:

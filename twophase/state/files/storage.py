@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import ctypes
 import errno
+import logging
 import os
 import re
 import secrets
@@ -31,6 +32,7 @@ from twophase.internals.record import HEAD_BYTES
 from twophase.state.files.codec import MAX_BYTES, is_newer
 from twophase.state.files.folder_rights import check_rights
 
+_log = logging.getLogger("twophase")
 _TEMPORARY = ".tmp-"
 _OPTION = "checkpointLocation"
 _NOT_LINKED = (
@@ -133,9 +135,25 @@ class Storage(ABC):
     def delete(self, name: str) -> None:
         """Delete a file or an empty folder, if it exists."""
 
+    def delete_unneeded(self, name: str) -> bool:
+        """Delete what nothing needs any more, as `delete` does; what cannot be deleted stays.
+
+        That is a folder to which somebody has added a file, say. The job goes on, with a warning.
+
+        Returns:
+            Whether it is gone.
+        """
+        try:
+            self.delete(name)
+        except OSError as error:
+            warn_left(name, error)
+            return False
+        return True
+
     @abstractmethod
     def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
-        """Delete the temporary names in `folder` that interrupted creates have left.
+        """Delete the temporary names in `folder` that interrupted creates have left. One that cannot
+        be deleted stays, with a warning.
 
         A create that is still in progress with such a name raises `FileNotFoundError`, certain not
         to have created its final name.
@@ -293,7 +311,10 @@ class LocalStorage(Storage):
         path = self.root / folder
         for torn in path.glob(f"{_TEMPORARY}*"):
             if is_over(torn.name.removeprefix(_TEMPORARY).rpartition("-")[0]):
-                torn.unlink(missing_ok=True)
+                try:
+                    torn.unlink(missing_ok=True)
+                except OSError as error:
+                    warn_left(f"{folder}/{torn.name}", error)
 
     def _make_folder(self, path: Path) -> None:
         """Create a folder durably; sync an existing one too, whose creator may have died."""
@@ -349,6 +370,11 @@ class ReadOnlyStorage(LocalStorage):
     def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:  # noqa: ARG002
         """Refused."""
         raise OSError(errno.EROFS, "opened for reading only", str(self.root / folder))
+
+
+def warn_left(name: str, error: Exception) -> None:
+    """Warn that what nothing needs any more is left in the folder."""
+    _log.warning("%s is no longer needed, cannot be deleted and is left: %s", name, error)
 
 
 def local_path(root: str | Path, option: str = _OPTION) -> Path:

@@ -190,13 +190,14 @@ class JobLog:
 
         No reader looks at them and no append begins there, whether they come from an interrupted
         fold or from a fenced driver. Leftovers for numbers after our last may belong to a newer
-        driver, and stay. So do records of a newer version of twophase, wherever they are.
+        driver, and stay. So do records of a newer version of twophase, wherever they are, and with
+        a warning what cannot be deleted.
         """
         with self.lock:
             first, last = self._first, self._last
         for sequence in self._sequences():
             if sequence < first and not self._storage.is_newer(_name(sequence)):
-                self._storage.delete(_name(sequence))
+                self._storage.delete_unneeded(_name(sequence))
                 failpoint("C17")
         self._storage.delete_temporary(
             FOLDER, lambda name: _RECORD.fullmatch(name) is not None and int(name) <= last
