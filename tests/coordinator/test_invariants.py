@@ -19,6 +19,7 @@ from twophase.coordinator.coordinator import Replay
 from twophase.coordinator.resumable import ResumableCoordinator
 from twophase.errors import (
     CheckpointMissingError,
+    CorruptRecordError,
     DeclinedError,
     FencedError,
     InDoubtError,
@@ -388,6 +389,29 @@ def test_i8_an_unclear_outcome_neither_commits_nor_aborts(
             driver.run(0)
     assert visible(targets["facts"]) == []
     assert len(targets["facts"].prepared) == 2
+    another().recover()
+    assert visible(targets["facts"]) == list(range(10))
+
+
+def test_i8_damage_beside_a_decision_that_is_durable_neither_commits_nor_aborts_nor_fences(
+    tmp_path: Path, targets: Targets, another: Another
+) -> None:
+    """A backup that somebody has put into the log, say: it is named, and once it is gone the
+    decision is committed.
+    """
+    driver = Driver(tmp_path / "job", targets).recover()
+    copied = tmp_path / "job" / "log" / "0000000002.bak"
+    copied.touch()
+    with pytest.raises(InDoubtError, match=r"'0000000002\.bak', which is not a record") as caught:
+        driver.run(0)
+    assert caught.value.remedy == "find out what wrote it, and remove it."
+    with pytest.raises(InDoubtError):
+        driver.coordinator.context.log.check_fence()
+    assert visible(targets["facts"]) == []
+    assert len(targets["facts"].prepared) == 2
+    with pytest.raises(CorruptRecordError, match="which is not a record"):
+        another().recover()
+    copied.unlink()
     another().recover()
     assert visible(targets["facts"]) == list(range(10))
 

@@ -437,7 +437,7 @@ _FOUND: dict[str, Sequence[Any]] = {
         (LocalStorage, "_make_folder", _make_folder_that_is_not_there)
     ],
     "the first record of a folded log is written again": [
-        (JobLog, "_newest_beside", lambda _, sequence: sequence)
+        (JobLog, "_newest_beside", lambda self: self._last + 1)
     ],
     "a restore is validated against what sinks knew before": [
         (plan, "_log_ahead", _log_ahead_by_what_waits),

@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import shutil
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -42,7 +43,7 @@ from twophase.state.files import codec
 from twophase.state.files.storage import CrashPoints, LocalStorage, Storage, UnclearOutcomeError
 from twophase.state.journal.entries import CommittedRecord, Decision, FenceRecord
 from twophase.state.journal.history import History
-from twophase.state.journal.log import JobLog
+from twophase.state.journal.log import JobLog, LogEntry
 
 pytestmark = pytest.mark.part("state")
 
@@ -368,6 +369,77 @@ def test_an_error_after_the_record_is_durable_is_in_doubt_never_certain(
     with pytest.raises(InDoubtError):
         log.append(FenceRecord(3))
     assert again(full).history.generation == 3
+
+
+def torn(full: Path) -> Path:
+    record(full, 6).write_bytes(record(full, 6).read_bytes()[:-1])
+    return record(full, 6)
+
+
+def of_another_job(full: Path) -> Path:
+    entry = codec.decode("DECIDED", record(full, 6).read_bytes(), "", LogEntry)
+    record(full, 6).write_bytes(codec.encode("DECIDED", replace(entry, job="returns")))
+    return record(full, 6)
+
+
+def stray(full: Path) -> Path:
+    (full / "log" / "0000000006.bak").write_bytes(b"")
+    return full / "log" / "0000000006.bak"
+
+
+def stray_of_a_newer_version(full: Path) -> Path:
+    (full / "log" / "index").write_bytes(b"twophase/2 INDEX 0")
+    return full / "log" / "index"
+
+
+BESIDE: dict[Callable[[Path], Path], tuple[type[StopJobError], str]] = {
+    torn: (CorruptRecordError, "restore this file from a backup"),
+    of_another_job: (CorruptRecordError, "restore the job's folder from a backup"),
+    stray: (CorruptRecordError, "find out what wrote it, and remove it."),
+    stray_of_a_newer_version: (NewerFormatError, "start the newer version again."),
+}
+
+
+@pytest.mark.parametrize("damage", BESIDE)
+def test_damage_beside_a_record_that_is_durable_leaves_it_in_doubt_and_nobody_is_fenced(
+    full: Path, damage: Callable[[Path], Path]
+) -> None:
+    """The next start says what is damaged, and stops; when that is mended, the record is there."""
+    log, whole = again(full), record(full, 6).read_bytes()
+    damaged, (kind, remedy) = damage(full), BESIDE[damage]
+    with pytest.raises(InDoubtError, match="writing log record 7 is unknown") as caught:
+        log.append(FenceRecord(3))
+    assert isinstance(caught.value.__cause__, kind)
+    assert caught.value.remedy.startswith(remedy)
+    assert "Nothing was written" not in str(caught.value)
+    assert record(full, 7).exists()
+    for other_thread in (log.check_fence, lambda: log.append(FenceRecord(4))):
+        with pytest.raises(InDoubtError, match="writing log record 7 is unknown"):
+            other_thread()
+    assert refuses(full, error=kind).remedy == caught.value.remedy
+    if damaged == record(full, 6):
+        damaged.write_bytes(whole)
+    else:
+        damaged.unlink()
+    assert again(full).history.generation == 3
+
+
+def test_a_record_in_the_way_that_cannot_be_read_may_be_ours(
+    full: Path, monkeypatch: Patch
+) -> None:
+    """A storage that repeats a request, whose own record was damaged in between."""
+    log, create = again(full), LocalStorage.create
+
+    def twice(self: LocalStorage, *arguments: Any) -> None:
+        create(self, *arguments)
+        record(full, 7).write_bytes(b"twophase/1 FENCE")
+        create(self, *arguments)
+
+    monkeypatch.setattr(LocalStorage, "create", twice)
+    with pytest.raises(InDoubtError, match="log/0000000007 is damaged"):
+        log.append(FenceRecord(3))
+    with pytest.raises(InDoubtError):
+        log.check_fence()
 
 
 def test_a_record_that_was_in_the_way_and_is_folded_means_fenced(

@@ -152,8 +152,8 @@ class Storage(ABC):
 
     @abstractmethod
     def delete_temporary(self, folder: str, is_over: Callable[[str], bool]) -> None:
-        """Delete the temporary names in `folder` that interrupted creates have left. One that cannot
-        be deleted stays, with a warning.
+        """Delete the temporary names in `folder` that interrupted creates have left. What cannot be
+        deleted stays, with a warning.
 
         A create that is still in progress with such a name raises `FileNotFoundError`, certain not
         to have created its final name.

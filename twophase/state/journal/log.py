@@ -10,7 +10,8 @@ from __future__ import annotations
 import re
 import secrets
 import threading
-from contextlib import suppress
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -20,6 +21,7 @@ from twophase.errors import (
     FencedError,
     InDoubtError,
     NewerFormatError,
+    TwoPhaseError,
 )
 from twophase.internals.failpoints import failpoint
 from twophase.internals.record import HEAD_BYTES, kind_of
@@ -42,6 +44,7 @@ from twophase.state.journal.history import (
 FOLDER = "log"
 _RECORD = re.compile(r"(?!0{10})[0-9]{10}")
 _READ_TRIES = 5
+_NOTHING = "Nothing was written or deleted."
 
 
 @dataclass(frozen=True)
@@ -143,7 +146,8 @@ class JobLog:
 
         Raises:
             FencedError: another driver has appended since this one read the log.
-            InDoubtError: the outcome is unknown; neither act on the record nor undo what it
+            InDoubtError: the outcome is unknown, or it is written and whether as the last record
+                is: what is beside it may be damaged. Neither act on the record nor undo what it
                 records. After either error, no thread appends anything until the log is read again.
             OSError: the record was certainly not written.
             ValueError: the record contradicts the history; nothing was written.
@@ -156,7 +160,8 @@ class JobLog:
             nonce = secrets.token_hex(16)
             try:
                 self._create(sequence, record, nonce)
-                self._check_predecessor(sequence)
+                with self._doubted(sequence):
+                    self._check_predecessor(sequence)
             except (FencedError, InDoubtError) as error:
                 self._over = error
                 raise
@@ -209,7 +214,9 @@ class JobLog:
         try:
             self._storage.create(_name(sequence), codec.encode(record.kind, entry), points)
         except AlreadyExistsError:
-            if self._nonce_of(sequence) != nonce:
+            with self._doubted(sequence):
+                is_ours = self._nonce_of(sequence) == nonce
+            if not is_ours:
                 raise self._fenced(
                     f"record {sequence} of its log was written by another driver"
                 ) from None
@@ -230,21 +237,28 @@ class JobLog:
         """
         if sequence > 1 and self._nonce_of(sequence - 1) != self._last_nonce:
             raise self._fenced(f"record {sequence - 1} of its log was folded by another driver")
-        if (newest := self._newest_beside(sequence)) != sequence:
+        if (newest := self._newest_beside()) != sequence:
             ended = "was empty" if sequence == 1 else f"ended at {sequence - 1}"
             raise self._fenced(
                 f"its log {ended} when it was read, and now has a record {newest} of another driver"
             )
 
-    def _newest_beside(self, sequence: int) -> int:
-        """Return the newest existing record. An error leaves record `sequence` in doubt."""
+    @contextmanager
+    def _doubted(self, sequence: int) -> Iterator[None]:
+        """After the create of record `sequence`, any error but a fence leaves it in doubt."""
         try:
-            return max(self._sequences(), default=0)
-        except OSError as error:
+            yield
+        except (FencedError, InDoubtError):
+            raise
+        except Exception as error:
             raise self._in_doubt(sequence, error) from error
 
+    def _newest_beside(self) -> int:
+        """Return the newest record, which may be beside ours."""
+        return max(self._sequences(), default=0)
+
     def _nonce_of(self, sequence: int) -> str | None:
-        """Return the nonce of a record. An error leaves the record after it in doubt.
+        """Return the nonce of a record.
 
         Returns:
             None if it was folded, or if a newer version of twophase has written it, which
@@ -254,8 +268,6 @@ class JobLog:
             return self._read_entry(sequence).nonce
         except (FileNotFoundError, NewerFormatError):
             return None
-        except OSError as error:
-            raise self._in_doubt(sequence, error) from error
 
     def _read_entries(self) -> list[LogEntry]:
         """Return the current records, read again if another driver changes the log meanwhile."""
@@ -330,8 +342,16 @@ class JobLog:
         )
 
     def _in_doubt(self, sequence: int, error: Exception) -> InDoubtError:
+        """Return the error that record `sequence` may be written.
+
+        If something in the log is damaged, the next start says so, too, and stops.
+        """
+        what = f"Job {self._job!r}: the outcome of writing log record {sequence} is unknown:"
+        if isinstance(error, TwoPhaseError):
+            cause = error.what.replace(_NOTHING, "").strip()
+            return InDoubtError(f"{what} {cause}", remedy=error.remedy)
         return InDoubtError(
-            f"Job {self._job!r}: the outcome of writing log record {sequence} is unknown: {error}.",
+            f"{what} {error}.",
             remedy="check the disk of the job's folder, then start the job again.",
         )
 
