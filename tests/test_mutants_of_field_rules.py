@@ -100,7 +100,7 @@ OF_VOLUMES = [
     Mutant(
         "so it is for tables",
         check_owned,
-        " and not is_own_in_volume(path, folder)",
+        " and not is_own_in_volume(way, folder)",
         "",
         lambda found: tables.test_a_table_inside_a_volume_is_written(found, "file", "lake", 0o777),
         "is writable by everyone",

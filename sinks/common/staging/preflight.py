@@ -8,6 +8,7 @@ import stat
 from pathlib import Path
 
 from twophase.errors import PreflightError
+from twophase.internals.links import ways_to
 from twophase.internals.volumes import advice, is_own_in_volume
 from twophase.sinks.common.staging.disk import rename_new
 from twophase.sinks.common.staging.names import Owner
@@ -36,19 +37,23 @@ def check_folder(path: Path) -> None:
 
 
 def check_owned(path: Path) -> None:
-    """Check that no other account may replace a folder or those above it. It need not exist yet. A
-    volume of a container has no other accounts (docs/decisions/0069).
+    """Check that no other account may replace a folder or those above it, nor those above what a
+    symbolic link on the way points to. It need not exist yet. A volume of a container has no other
+    accounts (docs/decisions/0069).
 
     Raises:
         PreflightError: one is writable by everyone.
     """
-    for folder in (path, *path.parents):
-        mode = folder.stat().st_mode if folder.exists() else 0
-        if mode & stat.S_IWOTH and not mode & stat.S_ISVTX and not is_own_in_volume(path, folder):
-            raise PreflightError(
-                f"{folder} is writable by everyone: anyone could replace what is staged in {path}.",
-                remedy=advice(path, folder, "table"),
-            )
+    for way in ways_to(path):
+        for folder in (way, *way.parents):
+            mode = folder.stat().st_mode if folder.exists() else 0
+            is_open = mode & stat.S_IWOTH and not mode & stat.S_ISVTX
+            if is_open and not is_own_in_volume(way, folder):
+                raise PreflightError(
+                    f"{folder} is writable by everyone: anyone could replace what is staged in "
+                    f"{path}.",
+                    remedy=advice(way, folder, "table"),
+                )
 
 
 def open_staging_area(root: Path, owner: Owner, *, writes: bool) -> StagingArea:

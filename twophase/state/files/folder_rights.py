@@ -13,12 +13,14 @@ from pathlib import Path
 from tempfile import TemporaryFile
 
 from twophase.errors import ConfigError
+from twophase.internals.links import ways_to
 from twophase.internals.volumes import advice, is_own_in_volume
 
 
 def check_rights(path: Path, option: str) -> None:
     """Check that no other account can write to the job's folder or replace it, existing or not.
 
+    Symbolic links are followed one by one: whoever can replace one can replace the folder.
     With umask 002 every folder is group-writable, but the group holds only the user: that is no
     other account. Parent folders are administered by their groups, so only world-writable
     ones are rejected; not a volume of a container, which has no other accounts
@@ -27,20 +29,26 @@ def check_rights(path: Path, option: str) -> None:
     Raises:
         ConfigError: another account can.
     """
-    for folder in (path, *path.parents):
+    for way in ways_to(path):
+        _check_way(way, path, option)
+
+
+def _check_way(way: Path, path: Path, option: str) -> None:
+    """Check a folder and those above it on one of the ways to it."""
+    for folder in (way, *way.parents):
         try:
             found = folder.stat()
         except (FileNotFoundError, NotADirectoryError):
             continue
-        if found.st_mode & stat.S_IWOTH and (folder == path or not found.st_mode & stat.S_ISVTX):
-            if is_own_in_volume(path, folder):
+        if found.st_mode & stat.S_IWOTH and (folder == way or not found.st_mode & stat.S_ISVTX):
+            if is_own_in_volume(way, folder):
                 continue
             raise ConfigError(
                 f"{option} {str(path)!r}: {folder} is writable by everyone: any user could change "
                 "decided checkpoints.",
-                remedy=advice(path, folder, "job"),
+                remedy=advice(way, folder, "job"),
             )
-        if folder == path and found.st_mode & stat.S_IWGRP and (others := _others(found)):
+        if folder == way and found.st_mode & stat.S_IWGRP and (others := _others(found)):
             raise ConfigError(
                 f"{option} {str(path)!r} is writable by its group, "
                 f"whose members include {', '.join(others[:3])}"
