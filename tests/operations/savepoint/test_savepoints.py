@@ -7,7 +7,10 @@ from __future__ import annotations
 import errno
 import json
 import os
+import re
+import shlex
 import shutil
+import subprocess
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -32,7 +35,7 @@ from twophase.events import Event, Observer, Observers, SavepointMade
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint import format as format_module
 from twophase.operations.savepoint import savepoint_restore
-from twophase.operations.savepoint.format import dispose
+from twophase.operations.savepoint.format import Savepoint, dispose
 from twophase.operations.savepoint.make import JobSavepoints, list_savepoints, open_savepoint
 from twophase.options.job_options import JobOptions
 from twophase.state.files import codec
@@ -587,6 +590,22 @@ def test_nothing_is_disposed_of_that_is_not_a_savepoint_or_has_other_files_in_it
     world.is_exact("job", 2)
 
 
+@pytest.mark.parametrize("name", ["letter", "index", "data/0000000.index"])
+def test_one_of_a_newer_version_is_not_disposed_of_whatever_it_has_besides(
+    world: World, name: str
+) -> None:
+    """What looks foreign may be of that version: nobody is told to move it away."""
+    world.drive(1)
+    path = world.make()
+    renew(path / "_savepoint")
+    (path / name).touch()
+    before = snapshot(world.root)
+    with pytest.raises(ConfigError, match="was made by a newer version of twophase") as caught:
+        dispose(LocalStorage(path), str(path))
+    assert caught.value.remedy == "dispose of it with that version."
+    assert snapshot(world.root) == before
+
+
 def test_a_list_says_which_are_usable(world: World) -> None:
     world.drive(1)
     half_copied(world.make("half"))
@@ -596,6 +615,54 @@ def test_a_list_says_which_are_usable(world: World) -> None:
         "half": "ConfigError",
         "whole": "Savepoint",
     }
+
+
+@pytest.mark.parametrize("code", [errno.EACCES, errno.EIO])
+def test_one_that_cannot_be_read_does_not_hide_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch, code: int
+) -> None:
+    """The first of them in a list."""
+    world.drive(1)
+    theirs = world.make("a theirs")
+    world.make("mine")
+    stat = Path.stat
+
+    def fails(self: Path, **given: Any) -> os.stat_result:
+        if theirs in self.parents:
+            raise OSError(code, os.strerror(code), str(self))
+        return stat(self, **given)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Path, "stat", fails)
+        found = dict(list_savepoints(str(world.root)))
+    error = found.pop(str(theirs))
+    assert isinstance(error, ConfigError)
+    assert f"{theirs} cannot be read: {os.strerror(code)}." in str(error)
+    assert [Path(path).name for path in found] == ["mine"]
+    [run] = re.findall(r"\((ls .*)\)", error.remedy)
+    shown = subprocess.run(shlex.split(run), check=True, capture_output=True, text=True).stdout
+    assert theirs.owner() in shown.split()
+    assert all(
+        isinstance(one, Savepoint) for one in dict(list_savepoints(str(world.root))).values()
+    )
+
+
+def test_one_whose_manifest_cannot_be_read_does_not_hide_the_others(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.drive(1)
+    broken, opened = world.make("broken"), os.open
+    world.make("whole")
+
+    def fails(path: Any, *given: Any) -> int:
+        if Path(path) == broken / "_savepoint":
+            raise OSError(errno.EIO, "Input/output error", str(path))
+        return opened(path, *given)
+
+    monkeypatch.setattr(os, "open", fails)
+    found = {Path(path).name: one for path, one in list_savepoints(str(world.root))}
+    assert isinstance(found["whole"], Savepoint)
+    assert isinstance(found["broken"], ConfigError)
 
 
 # -- SIGKILL ---------------------------------------------------------------------------------------

@@ -412,16 +412,16 @@ def dispose(storage: Storage, where: str) -> None:
         raise ConfigError(
             f"{where} is not a savepoint. Nothing was deleted.", remedy="check the path."
         )
+    if storage.is_newer(MANIFEST):  # which may have files that we do not know
+        raise ConfigError(
+            f"The savepoint {where} was made by a newer version of twophase. Nothing was deleted.",
+            remedy="dispose of it with that version.",
+        )
     if foreign:
         raise ConfigError(
             f"The folder of the savepoint {where} also holds other files, such as {foreign[0]}. "
             "Nothing was deleted.",
             remedy="move them elsewhere, then try again.",
-        )
-    if storage.is_newer(MANIFEST):
-        raise ConfigError(
-            f"The savepoint {where} was made by a newer version of twophase. Nothing was deleted.",
-            remedy="dispose of it with that version.",
         )
     for name in (MANIFEST, FINISHED):
         storage.delete(name)

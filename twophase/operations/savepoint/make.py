@@ -301,15 +301,21 @@ def open_savepoint(path: str) -> Savepoint:
 
 
 def list_savepoints(path: str) -> Iterator[tuple[str, Savepoint | TwoPhaseError]]:
-    """Yield the savepoints in a folder, by name, with the error of each that is not usable."""
-    root = ReadOnlyStorage(path, OPTION).root
-    for name in sorted(one.name for one in root.iterdir() if one.is_dir()):
-        found = root / name
+    """Yield the savepoints in a folder, by name, with the error of each that is not usable.
+
+    A folder that cannot be looked into may be one, too.
+
+    Raises:
+        OSError: the folder cannot be listed.
+    """
+    for found in sorted(ReadOnlyStorage(path, OPTION).root.iterdir()):
         try:
             with owner_named():
                 savepoint = _opened(found)
         except TwoPhaseError as error:
             yield str(found), error
+        except OSError as error:
+            yield str(found), _unreadable(found, error)
         else:
             if savepoint is not None:
                 yield str(found), savepoint
@@ -319,11 +325,18 @@ def _opened(folder: Path) -> Savepoint | None:
     """Return the savepoint in a folder, of which is known whether it is finished; None if there is
     none.
     """
-    if not any((folder / mark).exists() for mark in (MANIFEST, BEGUN)):
+    if not folder.is_dir() or not any((folder / mark).exists() for mark in (MANIFEST, BEGUN)):
         return None
     savepoint = open_savepoint(str(folder))
     savepoint.pending_paths()
     return savepoint
+
+
+def _unreadable(path: Path, error: OSError) -> ConfigError:
+    return ConfigError(
+        f"{path} cannot be read: {error.strerror or error}. Nothing was started or written.",
+        remedy=f"look at its rights (ls -ld {shlex.quote(str(path))}), and check the disk.",
+    )
 
 
 def _copy(writer: SavepointWriter, savepoint: Savepoint, created_ms: int) -> Manifest:
