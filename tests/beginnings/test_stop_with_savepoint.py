@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import errno
 import os
+import shutil
 import time
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -28,7 +29,9 @@ from twophase.errors import (
 )
 from twophase.events import CheckpointDeclined
 from twophase.ids import Attempt
+from twophase.operations.savepoint.format import SavepointWriter
 from twophase.operations.savepoint.make import SavepointMaker, open_savepoint
+from twophase.operations.savepoint.manifest import Manifest
 from twophase.state.journal.history import History
 
 pytestmark = pytest.mark.part("runtime")
@@ -382,3 +385,25 @@ def test_a_savepoint_that_cannot_be_written_says_what_has_become_of_the_job(
     elsewhere = world.make("elsewhere")
     PlainJob(world, 4, "again", restoring(elsewhere, "refuse")).run()
     assert world.ids() == [[*range(40)]] * 2
+
+
+def test_a_savepoint_that_is_not_made_says_that_the_job_has_stopped(
+    world: BeginningWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark keeps state, and has not finished the micro-batch that the job stops after."""
+    job = PlainJob(world, 2, forever=True)
+    job.start()
+    wait_for(lambda: decided(world) == 2)
+    make = SavepointMaker.make_stopped
+
+    def unfinished(maker: SavepointMaker, writer: SavepointWriter) -> Manifest:
+        [folder] = (world.root / "job" / "spark").iterdir()
+        (folder / "state" / "0").mkdir(parents=True)
+        shutil.rmtree(folder / "commits", ignore_errors=True)
+        return make(maker, writer)
+
+    monkeypatch.setattr(SavepointMaker, "make_stopped", unfinished)
+    with pytest.raises(SavepointError, match="Spark has not finished .* The job has stopped[.]"):
+        job.savepoints.stop(str(world.root / "saved"))
+    assert not job.engine.is_active
+    assert not (world.root / "saved").exists()

@@ -103,8 +103,10 @@ class SavepointWriter:
             yield
         except (OSError, UnclearOutcomeError, AlreadyExistsError) as error:
             raise self._failed(error, outcome) from error
-        except BaseException:
+        except BaseException as error:
             self.discard()
+            if isinstance(error, SavepointError) and outcome:
+                raise SavepointError(f"{error.what} {outcome}", remedy=error.remedy) from error
             raise
 
     def add(self, path: str, content: Iterable[bytes]) -> None:
