@@ -16,7 +16,8 @@ from dataclasses import dataclass
 
 import pymysql
 
-from twophase.sinks.mysql.client.codes import DENIED, code_of
+from twophase.errors import TargetUnreachableError
+from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.identifiers import qualified
 from twophase.sinks.mysql.client.session import Session
 
@@ -60,6 +61,9 @@ def why_another(session: Session, known: TableIdentity, now: TableIdentity, acce
         known: as recorded.
         now: the table as it is.
         accept_sql: says that an empty table is the known one.
+
+    Raises:
+        TargetUnreachableError: it cannot be told, since somebody keeps the table locked.
     """
     if known == now:
         return ""
@@ -85,4 +89,12 @@ def _has_rows(session: Session, table: TableIdentity) -> bool:
     except pymysql.Error as error:
         if code_of(error) in DENIED:
             return False
+        if code_of(error) == LOCK_WAIT_TIMEOUT:
+            raise TargetUnreachableError(
+                f"{table} was rebuilt or made again since rows were committed to it, and which of "
+                "the two cannot be told: somebody's statement keeps it locked, most likely DDL "
+                "that waits for a prepared branch of this job.",
+                remedy="find that statement (SHOW PROCESSLIST: it waits for a metadata lock) and "
+                "end it (KILL <id>): the job goes on by itself. Then repeat the statement.",
+            ) from error
         raise

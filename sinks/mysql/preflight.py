@@ -13,7 +13,7 @@ import pymysql
 from twophase.contract.sink import SinkContext
 from twophase.errors import ConfigError, PreflightError
 from twophase.sinks.mysql.checkpoint_column import check_column
-from twophase.sinks.mysql.client.codes import DENIED, NO_DEFAULT, code_of
+from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, NO_DEFAULT, code_of
 from twophase.sinks.mysql.client.identifiers import quote
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import Session
@@ -267,6 +267,12 @@ def check_any_rights(session: Session, table: Table) -> None:
 
 
 def _denied(session: Session, table: Table, columns: Sequence[str]) -> str | None:
+    """Return why the account may not write and read these columns; None if it may, or somebody
+    keeps the table locked.
+
+    On MySQL it may be DDL that waits for a branch of this very job, which a start has to come as
+    far as to end. On MariaDB such DDL gives up by itself.
+    """
     names = ", ".join(map(quote, columns))
     try:
         # EXPLAIN needs the privileges of the statement that it explains, and changes nothing.
@@ -275,7 +281,7 @@ def _denied(session: Session, table: Table, columns: Sequence[str]) -> str | Non
         )
     except pymysql.Error as error:
         # of a column that is not named; the privileges were checked before that
-        if code_of(error) == NO_DEFAULT:
+        if code_of(error) in (NO_DEFAULT, LOCK_WAIT_TIMEOUT):
             return None
         if code_of(error) not in DENIED:
             raise

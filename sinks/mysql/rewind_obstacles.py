@@ -10,7 +10,7 @@ from operator import itemgetter
 
 import pymysql
 
-from twophase.sinks.mysql.client.codes import DENIED, code_of
+from twophase.sinks.mysql.client.codes import DENIED, LOCK_WAIT_TIMEOUT, code_of
 from twophase.sinks.mysql.client.identifiers import qualified, quote
 from twophase.sinks.mysql.client.server import Server, read_server
 from twophase.sinks.mysql.client.session import Session
@@ -202,10 +202,13 @@ class RewoundTable:
 
 
 def _is_denied(run: Callable[[], object]) -> bool:
+    """Return whether the account lacks a right; False if somebody keeps the table locked, such as
+    DDL that waits for a branch of the job.
+    """
     try:
         run()
     except pymysql.Error as error:
-        if code_of(error) not in DENIED:
+        if code_of(error) not in DENIED | {LOCK_WAIT_TIMEOUT}:
             raise
-        return True
+        return code_of(error) in DENIED
     return False
