@@ -439,12 +439,27 @@ LOGIN = {
         on=(MySqlService,),
     ),
 }
-READ_ONLY = Refusal("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "primary")
+
+STATES = {
+    "read-only": Refusal("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "primary"),
+    "read-only for administrators": Refusal(
+        "SET GLOBAL super_read_only = 1",
+        "SET GLOBAL super_read_only = 0, read_only = 0",
+        "primary",
+        on=(MySqlService,),
+    ),
+    "offline": Refusal(
+        "SET GLOBAL offline_mode = 1",
+        "SET GLOBAL offline_mode = 0",
+        "remove what the message names",
+        on=(MySqlService,),
+    ),
+}
 
 
 def refusal_on(account: Account, name: str) -> Refusal:
     """The refusal of that name, if the account's server has it."""
-    refusal = LOGIN.get(name, READ_ONLY)
+    refusal = (LOGIN | STATES)[name]
     if not isinstance(account.harness.server, refusal.on):
         pytest.skip("this server has no such right")
     return refusal
@@ -464,7 +479,7 @@ def mend(account: Account, refusal: Refusal) -> None:
     account.file.write_text(refusal.password)
 
 
-@pytest.mark.parametrize("refused", first_of(2, ["read-only", *LOGIN]))
+@pytest.mark.parametrize("refused", first_of(1, LOGIN))
 def test_what_refuses_a_start_is_named_with_its_number_and_the_way_on(
     account: Account, tmp_path: Path, refused: str
 ) -> None:
@@ -479,6 +494,29 @@ def test_what_refuses_a_start_is_named_with_its_number_and_the_way_on(
     again = MySqlJob(account.harness, tmp_path / "job", [[[{"id": 1}]]], **account.options())
     assert again.run() is None
     assert account.harness.ids() == [1]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+@pytest.mark.parametrize("state", first_of(1, STATES))
+def test_a_server_that_takes_nothing_for_now_has_a_start_repeated(
+    account: Account, tmp_path: Path, state: str, *, begun: bool
+) -> None:
+    """As the one of a failover does that is not the primary yet."""
+    refusal = refusal_on(account, state)
+
+    def job(last: int) -> MySqlJob:
+        batches = [[[{"id": number}]] for number in range(last)]
+        return MySqlJob(account.harness, tmp_path / "job", batches, **account.options())
+
+    if begun:
+        assert job(1).run() is None
+    with broken(account, refusal):
+        error = job(2).run()
+    assert isinstance(error, TargetUnreachableError), repr(error)
+    assert error.exit_code == 1
+    assert refusal.remedy in str(error)
+    assert job(2).run() is None
+    assert account.harness.ids() == [0, 1]
 
 
 def test_the_rights_of_a_role_count_once_it_is_the_default(

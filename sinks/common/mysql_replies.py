@@ -14,8 +14,10 @@ NOT_NOW = frozenset({
     1040, 1203, 1226,        # too many connections
     1053, 1927, 1317,        # shutdown, killed
     1205, 1213,              # a lock, or a backup or FLUSH TABLES WITH READ LOCK; a deadlock
-    1223, 1290, 1792, 1836,  # read-only (H37)
+    1223, 1290, 1792,        # read-only (H37)
+    1836, 1874,              # the same, of InnoDB
     1969, 3024,              # statement timeout
+    3032,                    # offline mode
 })  # fmt: skip
 """The server refuses for now: what it was told has changed nothing."""
 
@@ -23,10 +25,12 @@ CONNECTION_LOST = frozenset({
     0, 2002, 2003, 2006, 2013, 2014, 2026, 2055,  # the client's
     1040, 1053, 1129, 1927,                       # too many connections, shutdown, killed
     1152, 1158, 1159, 1160, 1161,                 # the network
+    3168, 3169, 4031,                             # not available, killed, idle
 })  # fmt: skip
 """The reply may be lost: the outcome of the statement is unknown (H4)."""
 
 _TLS_FAILED = 2026
+_OPTION, _READ_ONLY = 1290, (1836, 1874)
 
 
 def is_tls_refused(error: BaseException) -> bool:
@@ -38,6 +42,17 @@ def is_tls_refused(error: BaseException) -> bool:
     cause = getattr(error, "original_exception", None)
     hung_up = isinstance(cause, ssl.SSLEOFError | ssl.SSLZeroReturnError)
     return error.args[:1] == (_TLS_FAILED,) or (isinstance(cause, ssl.SSLError) and not hung_up)
+
+
+def is_read_only(error: BaseException) -> bool:
+    """Return whether the server takes no writes, as a replica that may be the primary later.
+
+    Args:
+        error: of PyMySQL. The number that MySQL has for it stands for other options too, which
+            somebody has to change.
+    """
+    code, text = error.args[:1], str(error.args[-1:])
+    return code in [(one,) for one in _READ_ONLY] or (code == (_OPTION,) and "read-only" in text)
 
 
 def remedies(address: str, tls: str = "") -> Mapping[int, str]:
@@ -70,7 +85,7 @@ def remedies(address: str, tls: str = "") -> Mapping[int, str]:
             "that the message names), or run fewer tasks.",
         ),
         **dict.fromkeys(
-            (1290, 1792, 1836),
+            (_OPTION, 1792, *_READ_ONLY),
             f"name the primary server in {address}, or have an administrator end its read-only "
             "mode.",
         ),

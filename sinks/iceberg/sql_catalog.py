@@ -13,7 +13,13 @@ from sqlalchemy.exc import SQLAlchemyError
 from twophase.errors import ConfigError, PreflightError, TargetUnreachableError, TwoPhaseError
 from twophase.options.references import authorities_in
 from twophase.sinks.common.lake.errors import brief
-from twophase.sinks.common.mysql_replies import CONNECTION_LOST, NOT_NOW, is_tls_refused, remedies
+from twophase.sinks.common.mysql_replies import (
+    CONNECTION_LOST,
+    NOT_NOW,
+    is_read_only,
+    is_tls_refused,
+    remedies,
+)
 from twophase.sinks.common.staging.names import Owner
 from twophase.sinks.iceberg.catalog import Catalog
 from twophase.sinks.iceberg.options import IcebergOptions
@@ -118,13 +124,14 @@ class DatabaseCatalog(Catalog):
 
     def _explain(self, error: Exception) -> TwoPhaseError:
         """See `Catalog._explain`."""
-        reply = _reply(error)
-        if is_tls_refused(getattr(error, "orig", None) or error):
+        reply, of_driver = _reply(error), getattr(error, "orig", None) or error
+        if is_tls_refused(of_driver):
             return self._refused(
                 f"The catalog {self._options.catalog_uri} is not trusted: {brief(error)}.",
                 remedy=_TLS,
             )
-        kind = TargetUnreachableError if _may_pass(reply) else self._refused
+        passes = _may_pass(reply) or is_read_only(of_driver)
+        kind = TargetUnreachableError if passes else self._refused
         return kind(
             f"The catalog {self._options.catalog_uri} cannot be used: {brief(error)}.",
             remedy=_REMEDIES.get(reply, _GENERIC) if isinstance(reply, int) else _GENERIC,

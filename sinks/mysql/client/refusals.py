@@ -12,6 +12,7 @@ from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.sinks.common.mysql_replies import (
     NOT_NOW,
     TOO_MANY_CONNECTIONS,
+    is_read_only,
     is_tls_refused,
     remedies,
 )
@@ -62,6 +63,8 @@ def explain(
         return refused(endpoint, what, remedy=_TLS.format(named))
     if isinstance(error, BranchesHiddenError):
         return refused(endpoint, what, remedy=_LIST)
+    if is_read_only(error):
+        return TargetUnreachableError(what, remedy=_REMEDIES[code])
     if code in _REMEDIES:
         return refused(endpoint, what, remedy=_REMEDIES[code])
     if is_connection_lost(error):
