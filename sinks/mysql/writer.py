@@ -48,8 +48,8 @@ from twophase.sinks.mysql.client.codes import (
 from twophase.sinks.mysql.client.driver_session import DriverLink
 from twophase.sinks.mysql.client.server import Server
 from twophase.sinks.mysql.client.session import SecurityError, Session, hostile
-from twophase.sinks.mysql.client.session_exit import wait_until_gone
-from twophase.sinks.mysql.client.session_locks import SessionLocks, kill, turn
+from twophase.sinks.mysql.client.session_exit import wait_until_left
+from twophase.sinks.mysql.client.session_locks import SessionLocks, turn
 from twophase.sinks.mysql.client.session_settings import end_quietly, open_writer_session
 from twophase.sinks.mysql.lock_conflicts import LockConflicts
 from twophase.sinks.mysql.metadata_tables import MetadataTables
@@ -264,20 +264,21 @@ class MySqlWriter(SinkWriter):
             raise hostile(error) from None
         except pymysql.Error as error:
             waited = self._waiting if code_of(error) in _MAY_HAVE_WAITED else []
-            left = self._session
+            left = self._xid if self._session else None
             self._drop()
             declined = _decline(self._transaction, doing, error, self._shared.plan.table)
             if left and waited:
-                declined = self._explain_wait(left.id, waited, declined)
+                declined = self._explain_wait(left, waited, declined)
             raise declined from None
 
     def _explain_wait(
-        self, left: int, waited: Sequence[pa.RecordBatch], declined: DeclinedError
+        self, left: Xid, waited: Sequence[pa.RecordBatch], declined: DeclinedError
     ) -> DeclinedError:
         """Return the error for rows that wait for another task of the attempt, if they do.
 
         Args:
-            left: our session, which may go on waiting when we have left it.
+            left: our branch, whose session may go on waiting when we have left it. Behind a restart
+                of the server somebody else's may have its number.
             waited: the rows.
             declined: the error that the rows have met.
         """
@@ -287,10 +288,11 @@ class MySqlWriter(SinkWriter):
         )
         try:
             with closing(DriverLink(shared.endpoint)) as link, link.session() as session:
-                kill(session, {left})
-                rest = wait_until_gone(session, {left}, time.monotonic() + _LEAVING_S)
+                deadline = time.monotonic() + _LEAVING_S
+                rest = wait_until_left(session, {left}, deadline, killing=True)
+                numbers = {xid.session for xid in rest}
                 return conflicts.find(
-                    session, self._transaction, self._subtask, waited, rest, declined
+                    session, self._transaction, self._subtask, waited, numbers, declined
                 )
         except TargetUnreachableError:  # the error that the rows have met says it
             return declined
