@@ -434,6 +434,7 @@ class TestItsOwnTables:
         listed = {row[0]: row[3] for row in harness.sql("SHOW PROCESSLIST")}
         assert listed[maker.thread_id()] == harness.database
         harness.sql(f"KILL {maker.thread_id()}")
+        monkeypatch.undo()  # the session may take its time to end
         harness.opened().close()
 
 
