@@ -10,7 +10,7 @@ import pytest
 from integration.mysql.sink_harness import MySqlHarness, Server
 from twophase.errors import DeclinedError
 
-pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
+pytestmark = pytest.mark.part("mysql")
 
 
 def test_a_session_that_has_the_number_of_a_lost_one_is_left_alone(

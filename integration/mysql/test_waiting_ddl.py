@@ -24,7 +24,7 @@ from twophase.errors import TargetUnreachableError
 from twophase.testing.harness import LINEAGE
 from twophase.testing.services import MySqlService
 
-pytestmark = [pytest.mark.part("mysql"), pytest.mark.thin(2)]
+pytestmark = pytest.mark.part("mysql")
 
 MARK = "twophase_checkpoint"
 INDEX = "ALTER TABLE target ADD INDEX (amount)"
