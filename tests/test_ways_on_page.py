@@ -67,9 +67,8 @@ ELSEWHERE = {
     "test_a_begun_rewind_whose_records_are_gone_by_now_takes_back_no_more",
     "a rewind was begun, and files are gone that it needs": "tests/beginnings/"
     "test_lost_records.py::test_files_that_are_gone",
-    "files are gone that a planned micro-batch has to read": "integration/beginnings/"
-    "test_file_sources.py::"
-    "test_a_file_that_goes_before_its_micro_batch_is_decided_is_not_left_out",
+    "a file that is to be read is gone": "integration/beginnings/test_file_sources.py::"
+    "test_a_file_that_is_gone_when_its_micro_batch_runs_again_is_not_left_out",
     "files are gone that a rewind would take back": "tests/beginnings/"
     "test_lost_records.py::test_files_that_are_gone",
     "a source has lost what a rewind would take back": "integration/beginnings/test_kafka.py::"

@@ -5,6 +5,10 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +18,18 @@ from pyspark.sql import DataFrame, SparkSession
 from harness.beginning_world import refused
 from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
 from harness.savepoint_world import restoring
-from twophase.errors import ConfigError, DeclinedError, SourceLossError
+from twophase.errors import ConfigError, DeclinedError, ReplayLostError, SourceLossError
 from twophase.internals.clock import SystemClock
 from twophase.operations.savepoint.make import SavepointMaker
+from twophase.spark.batch import batch
+from twophase.spark.folder.planned_reads import check_present, check_undecided
 from twophase.spark.job.stream_writer import write_stream
+from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
 _FIRST_FILE_S = 1_700_000_000
+_ROOT = Path(__file__).parents[2]
 
 
 class FilesJob:
@@ -31,6 +39,8 @@ class FilesJob:
         inputs: the names of the folders, in the order of the program.
         files: what is read of each.
         kind: the class of the open sink.
+        options: of the source.
+        transform: makes the rows of what is read.
     """
 
     def __init__(self, spark: SparkSession, root: Path) -> None:
@@ -38,6 +48,8 @@ class FilesJob:
         self.inputs: tuple[str, ...] = ("input",)
         self.files = ""
         self.kind = OpenFolderSink
+        self.options: dict[str, str] = {}
+        self.transform: Callable[[DataFrame], DataFrame] = lambda rows: rows
         self._spark = spark
         self._next = 0
 
@@ -61,12 +73,13 @@ class FilesJob:
             "restart.strategy": "none",
             **options,
         }
-        writer = write_stream(self._frame(), name="orders")
+        writer = write_stream(self.transform(self._frame()), name="orders")
         writer.sink("facts", FolderSink(self.root / "facts", self.kind)).options(**given)
         writer.trigger(availableNow=True).start().await_termination(120)
 
     def _frame(self) -> DataFrame:
         reader = self._spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
+        reader = reader.options(**self.options)
         first, *others = (reader.json(str(self.root / name / self.files)) for name in self.inputs)
         for other in others:
             first = first.union(other)
@@ -144,36 +157,6 @@ class Down(OpenFolderSink):
         raise DeclinedError("The target is down.")
 
 
-@pytest.mark.parametrize("way", ["restored", "emptied"])
-def test_a_file_that_goes_before_its_micro_batch_is_decided_is_not_left_out(
-    job: FilesJob, way: str
-) -> None:
-    """Spark has planned a micro-batch, the job ended before its decision, and somebody has cleaned
-    the folder up: Spark would run it without the file, and say nothing. I do what the error says.
-    """
-    job.add()
-    job.run()
-    later = job.add()
-    job.kind = Down
-    with pytest.raises(DeclinedError):
-        job.run()
-    job.kind = OpenFolderSink
-    kept = later.rename(job.root / "kept")
-    for _ in range(2):
-        with pytest.raises(SourceLossError, match=f"The file {later}, which") as caught:
-            job.run()
-        assert caught.value.exit_code == 3
-        assert job.ids() == [*range(10)]
-    assert "restore it" in caught.value.remedy
-    if way == "restored":
-        kept.rename(later)
-    else:
-        later.touch()
-    job.add()
-    job.run()
-    assert job.ids() == [*range(10), *range(20 if way == "emptied" else 10, 30)]
-
-
 @pytest.mark.parametrize("read", ["", "*"])
 def test_two_file_sources_that_change_places_before_the_first_checkpoint(
     job: FilesJob, read: str
@@ -191,3 +174,166 @@ def test_two_file_sources_that_change_places_before_the_first_checkpoint(
     job.inputs = ("north", "south")
     job.run()
     assert job.ids() == [*range(20)]
+
+
+def killed(job: FilesJob, point: str, *kind: str) -> None:
+    """Run the job in a process that is killed at a failpoint."""
+    done = subprocess.run(
+        [sys.executable, "-m", "integration.beginnings.files_driver", str(job.root), *kind],
+        cwd=_ROOT,
+        env=os.environ
+        | spark_environment({})
+        | {"PYTHONPATH": str(_ROOT), "TWOPHASE_FAILPOINTS": point},
+        capture_output=True,
+        text=True,
+        timeout=400,
+        check=False,
+    )
+    assert done.returncode == -signal.SIGKILL, done.stderr
+
+
+def moved(file: Path) -> Path:
+    """Take a file out of its folder."""
+    return file.rename(file.parent.parent / f"moved-{file.name}")
+
+
+@pytest.mark.parametrize("way", ["restored", "without its rows"])
+def test_a_file_that_is_gone_when_its_micro_batch_runs_again_is_not_left_out(
+    job: FilesJob, way: str
+) -> None:
+    """The driver was killed before the decision, and somebody has taken the files away, also those
+    that are committed. The file that was to be read is named, and nothing is decided without it.
+    """
+    files = [job.add() for _ in range(3)]
+    killed(job, "C06=kill@2")
+    gone = moved(files[1])
+    moved(files[0])
+    named = f"1 is not decided: .*{files[1]} is gone"
+    for _ in range(2):
+        with pytest.raises(SourceLossError, match=named) as caught:
+            job.run()
+        assert caught.value.exit_code == 3
+        assert job.ids() == [*range(10)]
+    assert caught.value.remedy == (
+        "restore it; or, to go on without its rows, put a file without rows in its place."
+    )
+    if way == "restored":
+        gone.rename(files[1])
+    else:
+        files[1].touch()
+    job.run()
+    without = [] if way == "restored" else [*range(10, 20)]
+    assert job.ids() == [number for number in range(30) if number not in without]
+
+
+class Takes(OpenFolderSink):
+    """The input is taken away when Spark has listed it, and has not read it."""
+
+    def writers(self) -> Any:
+        for file in (self._folder.root.parent / "input").glob("*.json"):
+            moved(file)
+        return super().writers()
+
+
+@pytest.mark.parametrize("ignored", [False, True], ids=["failed", "passed over"])
+def test_a_file_that_is_taken_away_under_its_micro_batch_is_not_left_out(
+    spark: SparkSession, job: FilesJob, *, ignored: bool
+) -> None:
+    """Spark fails, and leaves the file out when it tries again; or at once, if the session ignores
+    missing files. With the file there again the job has all rows.
+    """
+    job.kind, file = Takes, job.add()
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", str(ignored))
+    try:
+        with pytest.raises(SourceLossError, match=f"0 is not decided: .*{file} is gone"):
+            job.run(**{"restart.strategy": "fixed", "restart.delay": "1 ms"})
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+    assert job.ids() == []
+    job.kind = OpenFolderSink
+    (job.root / f"moved-{file.name}").rename(file)
+    job.run()
+    assert job.ids() == [*range(10)]
+
+
+def test_a_file_may_be_left_out_where_the_source_ignores_missing_files(job: FilesJob) -> None:
+    job.kind, file = Down, job.add()
+    with pytest.raises(DeclinedError):
+        job.run()
+    moved(file)
+    job.add()
+    job.kind, job.options = OpenFolderSink, {"ignoreMissingFiles": "true"}
+    job.run()
+    assert job.ids() == [*range(10, 20)]
+
+
+def once_each(rows: DataFrame) -> DataFrame:
+    """The rows without those whose id has come within the watermark."""
+    timed = rows.selectExpr("id", "timestamp_seconds(id + 1) as at")
+    return timed.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["id"]).select("id")
+
+
+def test_state_is_not_rebuilt_without_a_file_that_is_gone(job: FilesJob) -> None:
+    """The driver was killed behind the commit, and Spark runs the micro-batch again for its state:
+    it keeps what it has, and still knows the rows of the file.
+    """
+    job.transform = once_each
+    files = [job.add() for _ in range(2)]
+    killed(job, "C16=kill@2", "once_each")
+    gone = moved(files[1])
+    with pytest.raises(ReplayLostError, match=f"{files[1]} is gone"):
+        job.run()
+    shutil.copy(gone, job.root / "input" / "again.json")
+    job.run()
+    assert job.ids() == [*range(20)]
+
+
+def test_state_that_was_rebuilt_without_a_file_is_not_kept(
+    spark: SparkSession, job: FilesJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file is taken away while the committed micro-batch runs again, and the session ignores
+    missing files. With the file there again Spark's state has its rows.
+    """
+    job.transform = once_each
+    files = [job.add() for _ in range(2)]
+    killed(job, "C16=kill@2", "once_each")
+    gone = files[1].parent.parent / f"moved-{files[1].name}"
+
+    def then_take(*given: Any) -> None:
+        check_present(*given)
+        if files[1].exists():
+            moved(files[1])
+
+    monkeypatch.setattr(batch, "check_present", then_take)
+    spark.conf.set("spark.sql.files.ignoreMissingFiles", "true")
+    try:
+        with pytest.raises(SourceLossError, match=f"{files[1]} is gone"):
+            job.run()
+    finally:
+        spark.conf.unset("spark.sql.files.ignoreMissingFiles")
+    monkeypatch.undo()
+    shutil.copy2(gone, files[1])
+    shutil.copy(gone, job.root / "input" / "again.json")
+    job.run()
+    assert job.ids() == [*range(20)]
+
+
+def test_a_file_that_is_gone_only_while_spark_lists_is_not_noticed(
+    job: FilesJob, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Spark lists the files of a planned micro-batch before twophase is called."""
+    job.kind, file = Down, job.add()
+    with pytest.raises(DeclinedError):
+        job.run()
+    gone = moved(file)
+
+    def restored(*given: Any) -> None:
+        if gone.exists():
+            gone.rename(file)
+        check_undecided(*given)
+
+    monkeypatch.setattr(batch, "check_undecided", restored)
+    job.kind = OpenFolderSink
+    job.run()
+    assert file.exists()
+    assert job.ids() == []

@@ -51,7 +51,7 @@ class FileHarness(SourceHarness):
 
     def lose(self, line: str) -> None:
         for batch in range(json.loads(line)["logOffset"] + 1):
-            self.path(batch).unlink()
+            self.path(batch).unlink(missing_ok=True)
 
 
 @pytest.fixture
@@ -110,6 +110,53 @@ def test_without_the_log_or_with_files_elsewhere_it_cannot_tell(
     assert not harness.source.check_readable(harness.leg, '{"logOffset":5}', harness.log)
     (harness.log / "1").write_text('v1\n{"path":"s3a://b/a.json","timestamp":1,"batchId":1}')
     assert not harness.source.check_readable(harness.leg, first, harness.log)
+
+
+def present(harness: FileHarness, start: str | None, end: str) -> bool:
+    """Whether all that a micro-batch is to read is there."""
+    try:
+        harness.source.check_present(harness.leg, start, end, harness.log)
+    except SourceLossError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize("compacted", [False, True])
+def test_the_files_of_a_micro_batch_are_looked_for_and_no_others(
+    harness: FileHarness, *, compacted: bool
+) -> None:
+    lines = [harness.append() for _ in range(4)]
+    if compacted:
+        harness.compact()
+    started = [None, *lines]
+    harness.path(2).unlink()
+    assert [present(harness, *pair) for pair in zip(started, lines, strict=False)] == [
+        *(True, True, False, True)
+    ]
+    assert [present(harness, start, lines[3]) for start in started[:4]] == [False] * 3 + [True]
+    harness.path(3).unlink()
+    harness.path(3).symlink_to(harness.path(3))
+    assert not present(harness, lines[2], lines[3])
+    shutil.rmtree(harness.folder)
+    harness.folder.touch()
+    assert not present(harness, lines[2], lines[3])
+
+
+def test_a_file_that_was_changed_before_it_was_read_is_named(
+    harness: FileHarness, caplog: pytest.LogCaptureFixture
+) -> None:
+    line = harness.append()
+    assert present(harness, None, line)
+    assert not caplog.records
+    os.utime(harness.path(0), (7, 7))
+    assert present(harness, None, line)
+    assert f"{harness.path(0)} was changed after Spark has found it" in caplog.text
+
+
+def test_files_elsewhere_are_not_looked_for_before_a_decision(harness: FileHarness) -> None:
+    line = harness.append()
+    (harness.log / "0").write_text('v1\n{"path":"s3a://b/a.json","timestamp":1,"batchId":0}')
+    assert present(harness, None, line)
 
 
 @pytest.mark.parametrize("text", ["", "v2", "v1\n{}", "v1\nnothing", "v1\n[]"])

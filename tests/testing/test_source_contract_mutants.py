@@ -204,6 +204,11 @@ class SeesALossEverywhere(KafkaSource):
         raise SourceLossError("gone.", remedy="none")
 
 
+class MissesEverything(KafkaSource):
+    def check_present(self, leg: SourceLeg, start: str | None, end: str, log: Path) -> None:
+        raise SourceLossError("gone.", remedy="none")
+
+
 class SendsRowsTwice(KafkaSource):
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         try:
@@ -413,6 +418,7 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     ClaimsEveryError: Suite.test_an_error_about_something_else_is_no_loss,
     SeesNoLoss: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
     SeesALossEverywhere: Suite.test_what_is_there_can_be_read_again,
+    MissesEverything: Suite.test_what_is_to_be_read_is_present_or_named,
     SendsRowsTwice: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
     ClosesOnce: Suite.test_it_can_be_closed_at_any_time,
     CommitsWhateverComes: Suite.test_a_restart_that_repeats_a_notification_never_goes_backwards,

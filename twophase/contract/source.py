@@ -22,8 +22,8 @@ A start:
 A checkpoint:
 
     1. first_line                    if the start of the micro-batch is not in Spark's log
+       check_present                 before its rows are read, and once more before it is decided
     3. uid_in, entries               the operator state of the source
-    4. check_read                    its tasks have ended: is all still there that they should read?
     9. notify_committed
 
 Commands call it without a running job: `owns`, `entries` and `begin_after` to show offsets,
@@ -206,22 +206,6 @@ class Source(ABC):
         """
         return True
 
-    def check_read(self, start: str | None, end: str, log: Path) -> None:
-        """Check that a micro-batch could read all that it was planned with.
-
-        Runs on the driver between the tasks of each micro-batch and its decision, for a source that
-        Spark lets read less than it has planned; others check nothing. Writes nothing.
-
-        Args:
-            start: where the micro-batch begins; None if it is the first.
-            end: where it ends.
-            log: as in `check_readable`.
-
-        Raises:
-            SourceLossError: something is gone that the tasks may not have read; names it. Nothing
-                is decided.
-        """
-
     # -- the source's own system -------------------------------------------------------------------
 
     @abstractmethod
@@ -249,6 +233,24 @@ class Source(ABC):
 
             A remedy says how to get that back, and nothing else: the rows of what is gone are in
             the targets, and a job that begins elsewhere would write some of them twice.
+        """
+
+    def check_present(self, leg: SourceLeg, start: str | None, end: str, log: Path) -> None:
+        """Check that what a micro-batch is to read is there, where Spark would leave it out without
+        an error. Passes by default: what is gone fails the read.
+
+        Runs on the driver: before a micro-batch is read, also again, and before it is decided. Be
+        brief, and write nothing.
+
+        Args:
+            leg: the source. In the plugin form it has no options, and of its name only what is
+                before a bracket.
+            start: where the micro-batch begins; None if nobody knows, or before the first.
+            end: where it ends, another line than `start`.
+            log: the folder in which Spark keeps what this source itself has noted.
+
+        Raises:
+            SourceLossError: something is gone; names it.
         """
 
     def loss(self, condition: str, said: str) -> SourceLossError | None:

@@ -4,10 +4,14 @@ Its offset line is a number, `{"logOffset": n}`. Which files that means is in Sp
 log that the source itself keeps: `sources/<place>/<batch>` has the files that a micro-batch of the
 source added, `<batch>.compact` has those of all up to it. So a line means something in its own
 folder only, and in a savepoint, which has a copy of that.
+
+A micro-batch lists its files again when it runs, and leaves out those that are gone: Spark only
+logs that.
 """
 
 from __future__ import annotations
 
+import errno
 import json
 import logging
 import re
@@ -23,13 +27,14 @@ from twophase.errors import CorruptRecordError, SourceLossError
 _KEY = "logOffset"
 _VERSION = "v1"
 _COMPACT = ".compact"
+_GONE = errno.ENOENT, errno.ENOTDIR, errno.ELOOP
 _PATTERN = re.compile(r"[*?\[{]")
 
 _log = logging.getLogger(__name__)
 
 
 class SparkFileSource(Source):
-    """`FileSource`: says whether the files that a rewind has to read again are still there."""
+    """`FileSource`: says whether the files that are to be read, or read again, are still there."""
 
     def owns(self, line: str) -> bool:
         """See `Source.owns`."""
@@ -54,23 +59,6 @@ class SparkFileSource(Source):
         folder, *pattern = _PATTERN.split(given, maxsplit=1)
         below = folder if pattern else folder.rstrip("/") + "/"
         return not files or any(f"{one}/".startswith(below) for one in files)
-
-    def check_read(self, start: str | None, end: str, log: Path) -> None:
-        """Look for the files of a micro-batch: Spark leaves out one that is gone by the time it
-        lists them again, in a restart of the query, and says so in its log only.
-
-        Files on storage other than a local disk are not looked for.
-        """
-        first = 0 if start is None else _parsed(start) + 1
-        for batch in range(first, _parsed(end) + 1):
-            for file in _added(log, batch):
-                if file.local is not None and not file.local.exists():
-                    raise SourceLossError(
-                        f"The file {file.local}, which a micro-batch was planned with, is gone. It "
-                        "is not decided: its rows may be missing.",
-                        remedy="restore it, then start the job again. Or, if its records are not "
-                        "wanted, put an empty file of its format there.",
-                    )
 
     def check_readable(self, leg: SourceLeg, line: str, log: Path | None) -> bool:
         """Look for the files that the source has read since.
@@ -97,6 +85,16 @@ class SparkFileSource(Source):
             file.check(leg.name)
         return len(local) == len(later)
 
+    def check_present(self, leg: SourceLeg, start: str | None, end: str, log: Path) -> None:
+        """See `Source.check_present`: looks for each file on a local disk, unless the source is
+        told to ignore missing files.
+        """
+        if (option(leg.options, "ignoreMissingFiles") or "").lower() == "true":
+            return
+        for batch in range(_parsed(start) + 1 if start else 0, _parsed(end) + 1):
+            for file in _added(log, batch):
+                file.check_present(leg.name)
+
 
 @dataclass(frozen=True)
 class _File:
@@ -119,19 +117,46 @@ class _File:
 
     def check(self, source: str) -> None:
         """Raise SourceLossError if it is gone; log it if it was changed."""
-        path = self.local
-        try:
-            found_ms = path.stat().st_mtime_ns // 1_000_000 if path is not None else None
-        except FileNotFoundError:
+        if (changed := self._changed()) is None:
             raise SourceLossError(
-                f"{source}: the file {path} was read after this offset, and is gone.",
+                f"{source}: the file {self.local} was read after this offset, and is gone.",
                 remedy="restore it, corrected or as it was.",
-            ) from None
-        if found_ms != self.timestamp_ms:
+            )
+        if changed:
             _log.warning(
                 "%s: the file %s was changed after it was read: it is read again as it is now",
-                *(source, path),
+                *(source, self.local),
             )
+
+    def check_present(self, source: str) -> None:
+        """Raise SourceLossError if it is gone before it was read; log it if it was changed."""
+        if (changed := self._changed()) is None:
+            raise SourceLossError(
+                f"{source}: the file {self.local} is gone, and Spark would leave out its rows "
+                "without an error.",
+                remedy="restore it; or, to go on without its rows, put a file without rows in its "
+                "place.",
+            )
+        if changed:
+            _log.warning(
+                "%s: the file %s was changed after Spark has found it: it has the rows that it had "
+                "when it was read",
+                *(source, self.local),
+            )
+
+    def _changed(self) -> bool | None:
+        """Return whether it was changed; False if it is elsewhere, None if it is gone.
+
+        Raises:
+            OSError: that cannot be seen.
+        """
+        path = self.local
+        try:
+            return path is not None and path.stat().st_mtime_ns // 1_000_000 != self.timestamp_ms
+        except OSError as error:
+            if error.errno in _GONE:
+                return None
+            raise
 
 
 def _path(uri: str) -> str:
@@ -156,18 +181,6 @@ def _parsed(line: str) -> int:
     )
 
 
-def _added(log: Path, batch: int) -> Iterator[_File]:
-    """Yield the files that a micro-batch of the source added; none if Spark has cleaned up since.
-
-    Raises:
-        CorruptRecordError: as `_read`.
-    """
-    for name in (str(batch), f"{batch}{_COMPACT}"):
-        with suppress(FileNotFoundError):
-            yield from (file for file in _read_one(log / name) if file.batch == batch)
-            return
-
-
 def _read(log: Path) -> Iterator[_File]:
     """Yield the files in the log of a source, some of them twice.
 
@@ -177,10 +190,23 @@ def _read(log: Path) -> Iterator[_File]:
     """
     for path in sorted(log.iterdir()):
         if path.name.removesuffix(_COMPACT).isdecimal():
-            yield from _read_one(path)
+            yield from _entries(path)
 
 
-def _read_one(path: Path) -> Iterator[_File]:
+def _added(log: Path, batch: int) -> Iterator[_File]:
+    """Yield the files that a micro-batch of the source added, some of them twice; none if the log
+    has it no more: Spark cannot run it then.
+
+    Raises:
+        CorruptRecordError: as `_read`.
+    """
+    own = [path for name in (batch, f"{batch}{_COMPACT}") if (path := log / str(name)).exists()]
+    with suppress(FileNotFoundError):
+        found = _entries(own[0]) if own else _read(log)
+        yield from (file for file in found if file.batch == batch)
+
+
+def _entries(path: Path) -> Iterator[_File]:
     version, *lines = path.read_text().splitlines() or [""]
     try:
         if version != _VERSION:

@@ -266,7 +266,6 @@ class Micro:
             has_state=has_state,
             offsets=lambda _: None,
             sync=lambda _: self.done.append("synced"),
-            check_read=lambda _: None,
         )
         sinks: Any = {name: mock.MagicMock() for name in ("facts", "lake")}
         plan = Plan(stateful=True, keeps_state=keeps_state)

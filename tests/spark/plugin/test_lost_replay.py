@@ -118,6 +118,17 @@ def test_without_its_state_each_source_is_named_with_its_offsets(
     assert not replay.note.exists()
 
 
+def test_what_has_no_name_of_its_own_is_noted_too_or_told_as_it_is(replay: Replay) -> None:
+    loss = SourceLossError("a file is gone.", remedy="restore it.")
+    replay.state.rename(replay.state.with_name("1_ab12.delta"))
+    error = replay.fails_for(loss)
+    assert (type(error), error.remedy) == (SourceLossError, loss.remedy)
+    assert not replay.note.exists()
+    replay.state.write_bytes(b"changes")
+    assert isinstance(replay.fails_for(loss), ReplayLostError)
+    assert replay.note.exists()
+
+
 @pytest.mark.parametrize("state_exists", [True, False])
 @pytest.mark.parametrize(
     ("topic", "kind"),

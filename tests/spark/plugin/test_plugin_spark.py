@@ -28,6 +28,7 @@ from twophase.errors import (
     FencedError,
     OffsetMismatchError,
     RejectedRowsError,
+    SourceLossError,
     TargetUnreachableError,
     TwoPhaseError,
 )
@@ -179,6 +180,52 @@ def test_a_committed_micro_batch_that_spark_has_not_noted_is_not_run_again_and_a
         path.unlink()
     (query.input / "00000.json").unlink()
     run()
+    assert query.ids() == list(range(20))
+
+
+def test_a_file_that_is_gone_before_its_micro_batch_is_decided_is_not_left_out(
+    query: Query,
+) -> None:
+    """It is named at each start, and with the file there again the query has all rows."""
+    query.add()
+    query.run()
+    query.add()
+    with pytest.raises(StreamingQueryException, match="down"):
+        query.run(query.frame().selectExpr("cast(raise_error('down') as long) as id"))
+    file = query.input / "00001.json"
+    text = file.read_text()
+    file.unlink()
+    query.add()
+    for _ in range(2):
+        error = query.fails()
+        assert isinstance(error, SourceLossError)
+        assert f"Checkpoint 1 is not decided: FileSource: the file {file} is gone" in error.what
+        assert query.ids() == list(range(10))
+    file.write_text(text)
+    query.run()
+    assert query.ids() == list(range(30))
+
+
+def test_state_is_not_rebuilt_without_a_file_that_is_gone(query: Query) -> None:
+    """A committed micro-batch runs again for the watermark, and its file is gone: the next start
+    goes on with the state of the first read.
+    """
+
+    def once_each() -> DataFrame:
+        timed = query.frame().selectExpr("id", "timestamp_seconds(id + 1) as at")
+        return timed.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["id"])
+
+    query.add()
+    query.run(once_each().select("id"))
+    for path in (query.folder / "commits").glob("*0*"):
+        path.unlink()
+    gone = (query.input / "00000.json").rename(query.input.parent / "gone.json")
+    error = query.fails(once_each().select("id"))
+    assert isinstance(error, SourceLossError)
+    assert "none of its rows is lost" in error.what
+    shutil.copy(gone, query.input / "again.json")
+    query.add()
+    query.run(once_each().select("id"))
     assert query.ids() == list(range(20))
 
 

@@ -25,16 +25,19 @@ from pyspark.sql.classic.dataframe import DataFrame as ClassicDataFrame
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import OpenArrowSink, Sink
+from twophase.contract.source import SourceLeg
 from twophase.coordinator.commit.pending import PendingCheckpoint
 from twophase.coordinator.coordinator import CheckpointCoordinator
 from twophase.engine.batch_gate import GateClosedError
 from twophase.engine.host import Handle, Plan
 from twophase.errors import (
     OffsetOutOfRangeError,
+    PartitionVanishedError,
     RangeChangedError,
     ReplayLostError,
     SourceLossError,
     StopJobError,
+    TopicRecreatedError,
     TwoPhaseError,
 )
 from twophase.events import SinkAcknowledged
@@ -48,6 +51,7 @@ from twophase.spark.batch.shared_folder import SharedFolder
 from twophase.spark.batch.spark_errors import as_declined, declined, failure
 from twophase.spark.batch.spark_jobs import SparkJobs, is_lost
 from twophase.spark.batch.writer_task import pre_commit
+from twophase.spark.folder.planned_reads import check_present, check_undecided
 from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plan import logical_plan
 from twophase.state.checkpoints import replay_guard
@@ -216,6 +220,7 @@ class SparkBatch:
         number: n.
         chaining: what chains to the source; None for nothing.
         planned: the newest micro-batch that an earlier run of the query has planned; -1 for none.
+        legs: the sources, in plan order.
     """
 
     def __init__(
@@ -229,7 +234,9 @@ class SparkBatch:
         number: int,
         chaining: Chaining | None = None,
         planned: int = -1,
+        legs: Sequence[SourceLeg] = (),
     ) -> None:
+        self._legs = legs
         self._number = number
         self._chaining = chaining
         self._planned = planned
@@ -241,7 +248,13 @@ class SparkBatch:
         self._rows = _Rows(frame, sinks, stateful=plan.stateful)
 
     def begin(self, decided: Decision | None) -> None:
-        """See `MicroBatch.begin`: have the source note or compare digests, if state needs that."""
+        """See `MicroBatch.begin`: have the source note or compare digests, if state needs that.
+
+        Raises:
+            SourceLossError: what it is to read is gone, and Spark would leave that out.
+        """
+        if decided is None:
+            check_undecided(self._folder, self._number, self._legs)
         if not self._plan.keeps_state:
             return
         path, generation = self._folder.path, self._coordinator.generation
@@ -263,12 +276,14 @@ class SparkBatch:
         jobs = SparkJobs(
             frame.sparkSession.sparkContext, f"Checkpoint {number}, run again,", TIMEOUT_MAX
         )
-        try:  # once it has raised, no task runs that could overwrite state which a note relies on
+        try:
+            check_present(self._folder, number, self._legs)
+            # once it has raised, no task runs that could overwrite state which a note relies on
             replay = frame.write.format("noop").mode("overwrite").save
             jobs.run({"replay": replay}, lambda _, __: None)
-            self._folder.check_read(self._folder.offsets(number))
         except SourceLossError as error:
             raise self._without_records(error) from error.__cause__
+        check_present(self._folder, number, self._legs)  # not noted: the new state may lack rows
 
     def pre_commit(self, pending: PendingCheckpoint) -> None:
         """See `MicroBatch.pre_commit`."""
@@ -296,7 +311,7 @@ class SparkBatch:
             if chain is not None:
                 work[chain.name] = partial(self._run, chain, count=not alone)
             jobs.run(work, lambda _, made: self._acknowledge_all(pending, began_s, made))
-            self._rely_on_folder(pending)
+            self._secure()
         except TwoPhaseError:
             rows.forget()
             raise
@@ -309,31 +324,33 @@ class SparkBatch:
         """Release the rows."""
         self._rows.release()
 
-    def _rely_on_folder(self, pending: PendingCheckpoint) -> None:
-        """Check what was read, and make durable what a decision relies on."""
-        self._folder.check_read(pending.offsets)
-        self._folder.sync(pending.checkpoint)
-
     def _without_records(self, loss: SourceLossError) -> TwoPhaseError:
         number = self._number
         committed = f"Checkpoint {number} is committed in every sink, and none of its rows is lost."
         noted = self._folder.finish(self._coordinator.newest())
-        # the job stops, whatever is noted
-        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):
-            return type(loss)(f"{committed} {loss.what}", remedy=loss.remedy)
-        if noted:
+        never_returns = isinstance(loss, TopicRecreatedError | PartitionVanishedError)
+        if noted and not never_returns:  # otherwise the job stops, whatever is noted
             return ReplayLostError(
                 f"{committed} Spark ran it once more for the watermark, without the same records: "
                 f"{loss.what} It is noted as finished, with the watermark that it ran with.",
                 remedy="start the job again, if its restart strategy does not: "
                 "it goes on with the next micro-batch.",
             )
+        if not isinstance(loss, OffsetOutOfRangeError | RangeChangedError):
+            return type(loss)(f"{committed} {loss.what}", remedy=loss.remedy)
         rebuild = f"{loss.remedy.rstrip('.')}; or " if isinstance(loss, RangeChangedError) else ""
         return type(loss)(
             f"{committed} But its plan keeps state, and Spark needs its records once more to "
             f"rebuild that. {loss.what}",
             remedy=rebuild + begin_afresh(number, self._folder.offsets(number)),
         )
+
+    def _secure(self) -> None:
+        """Check and make durable what a decision, also that on a sink, relies on: what was read,
+        and the offsets.
+        """
+        check_undecided(self._folder, self._number, self._legs)
+        self._folder.sync(self._number)
 
     def _write(
         self, name: str, transaction: TransactionId, planned: DataFrame | None
@@ -406,7 +423,7 @@ class SparkBatch:
     ) -> None:
         mode = self._coordinator.options.mode
         if mode is CheckpointMode.AT_LEAST_ONCE and len(pending.missing()) > 1:
-            self._rely_on_folder(pending)  # the decision on the sink does
+            self._secure()
         pending.acknowledge(sink, pieces)
         self._coordinator.context.observers(
             SinkAcknowledged(

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
 
-from twophase.contract.source_entry_points import first_line, owner_of
+from twophase.contract.source_entry_points import first_line
 from twophase.errors import (
     CheckpointMissingError,
     DeclinedError,
@@ -172,20 +172,6 @@ class SparkFolder:
                 reason=CheckpointFailureReason.IO_EXCEPTION,
                 fingerprint=fingerprint_of(error),
             ) from error
-
-    def check_read(self, offsets: FrozenOffsets) -> None:
-        """Check that the tasks of a micro-batch could read all that it was planned with.
-
-        Args:
-            offsets: of the micro-batch, whose tasks have ended.
-
-        Raises:
-            SourceLossError: a source has lost something of it.
-        """
-        for place, (start, end) in enumerate(zip(offsets.start, offsets.end, strict=True)):
-            if end is not None:
-                _, source = owner_of(end)
-                source.check_read(start, end, self.path / "sources" / str(place))
 
     def _sync_logs(self, batch: int) -> None:
         if batch == self._lineage.first_checkpoint:

@@ -96,6 +96,7 @@ class SparkHost:
             legs, description.functions, state_plan.describe(description.frame)
         )
         self.notifications = SourceNotifications(description.name, legs, observers)
+        self._legs = legs
         self._description = description
         for sink in description.sinks:
             self._rows_of(sink)
@@ -189,7 +190,9 @@ class SparkHost:
         job = self._description
         self.notifications.begin(coordinator.lineage)
         plan_release(folder, coordinator.lineage, coordinator.context.history, self.clock.unix_ms())
-        new_batch = partial(SparkBatch, coordinator, job.sinks, folder, self._shared, plan)
+        new_batch = partial(
+            SparkBatch, coordinator, job.sinks, folder, self._shared, plan, legs=self._legs
+        )
         if (chaining := self._chaining) is not None:
             self._observers(SinksChained(job.name, chaining.chained, chaining.unchained))
             new_batch = partial(new_batch, chaining=chaining, planned=folder.planned())

@@ -23,26 +23,28 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from twophase.contract.committable import Committable
 from twophase.contract.sink import WriterFactory
 from twophase.coordinator.commit.context import JobContext
-from twophase.coordinator.coordinator import Replay
+from twophase.coordinator.coordinator import Replay, Write
 from twophase.coordinator.resumable import ResumableCoordinator
 from twophase.engine.driver import Driver
-from twophase.errors import FencedError, PreflightError, StopJobError
+from twophase.errors import FencedError, PreflightError, SourceLossError, StopJobError
 from twophase.events import Observers
 from twophase.ids import Attempt, TransactionId, short_hash
 from twophase.internals.logging_observer import log_event
+from twophase.spark.folder.planned_reads import check_present, check_undecided
+from twophase.spark.folder.spark_folder import SparkFolder
 from twophase.spark.plugin.description import PluginDescription
 from twophase.spark.plugin.host import PluginHost, open_sink
 from twophase.state.checkpoints import replay_guard
 from twophase.state.files.event_file import EventFile
 from twophase.state.files.folder_rights import check_owner
 from twophase.state.files.storage import LocalStorage
-from twophase.state.journal.entries import Decision, Lineage
+from twophase.state.journal.entries import Lineage
 
 _LOCAL_DIRS = "SPARK_LOCAL_DIRS"
 _jobs: dict[Path, PluginJob] = {}
@@ -157,16 +159,29 @@ class PluginJob:
         folder = self._host.folder(coordinator.lineage)
         offsets, found = self._driver.classified(number, folder)
         replay = isinstance(found, Replay)
-        self._plan_digests(number, attempt, found.decision if isinstance(found, Replay) else None)
+        self._plan_reads(folder, number, attempt, found)
         planned_ms = self._host.clock.unix_ms()
         self._notes.write(RunNote(number, attempt.generation, attempt.counter, replay, planned_ms))
         job, sink, lineage = self.description.job, self.description.sink, coordinator.lineage.id
         transaction = TransactionId(job, lineage, number, attempt, sink, offsets.hash)
         return Plan(number, attempt, None if replay else transaction, self._sink.writers())
 
-    def _plan_digests(self, number: int, attempt: Attempt, decided: Decision | None) -> None:
-        if replay_guard.are_planned(folder := self.description.spark_folder):
-            replay_guard.begin(folder, number, attempt.generation, decided).plan(number)
+    def _plan_reads(
+        self, folder: SparkFolder, number: int, attempt: Attempt, found: Write | Replay
+    ) -> None:
+        decided = found.decision if isinstance(found, Replay) else None
+        if decided is None:
+            check_undecided(folder, number)
+        if not replay_guard.are_planned(folder.path):
+            return
+        guard = replay_guard.begin(folder.path, number, attempt.generation, decided)
+        guard.plan(number)
+        if decided is not None:
+            try:
+                check_present(folder, number)
+            except SourceLossError as loss:
+                replace(guard, planned=True).lost(loss)
+                raise
 
     def commit(self, number: int, acknowledged: Sequence[Acknowledged]) -> None:
         """Steps 4 to 9: decide and commit. Returns only when the checkpoint is committed.
@@ -220,7 +235,7 @@ class PluginJob:
         if isinstance(found, Replay):
             self._resumable.commit_again(found.decision, attempt)
             return
-        folder.check_read(offsets)
+        check_undecided(folder, number)
         folder.sync(number)
         sink, planned_ms = self.description.sink, note.planned_ms
         self._resumable.acknowledged(number, offsets, sink, pieces, planned_ms)

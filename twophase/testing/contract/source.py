@@ -16,6 +16,7 @@ from __future__ import annotations
 import json
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Hashable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from importlib.metadata import entry_points
 from pathlib import Path
 from typing import Any
@@ -257,6 +258,19 @@ class SourceContract(SourceContractBase):
         assert caught.value.remedy
         assert "another job" not in caught.value.remedy  # it would write rows twice
         assert harness.source.check_readable(harness.leg, second, harness.log)
+
+    def test_what_is_to_be_read_is_present_or_named(
+        self, harness: SourceHarness, tmp_path: Path
+    ) -> None:
+        first, second = harness.append(), harness.append()
+        log = harness.log or tmp_path / "nowhere"
+        for start, end in ((None, first), (first, second), (None, second)):
+            harness.source.check_present(harness.leg, start, end, log)
+        harness.lose(first)
+        harness.source.check_present(harness.leg, first, second, log)
+        harness.lose(second)
+        with suppress(SourceLossError):
+            harness.source.check_present(harness.leg, first, second, log)
 
     def test_it_can_be_closed_at_any_time(self, harness: SourceHarness) -> None:
         line = harness.append()
