@@ -204,6 +204,16 @@ class SeesALossEverywhere(KafkaSource):
         raise SourceLossError("gone.", remedy="none")
 
 
+class DisownsItsLines(KafkaSource):
+    def may_be_at(self, leg: SourceLeg, line: str) -> bool:
+        return False
+
+
+class HasAnotherName(KafkaSource):
+    def named(self, leg: SourceLeg) -> str:
+        return "orders"
+
+
 class MissesEverything(KafkaSource):
     def check_present(self, leg: SourceLeg, start: str | None, end: str, log: Path) -> None:
         raise SourceLossError("gone.", remedy="none")
@@ -418,6 +428,8 @@ MISTAKES: Mapping[type[KafkaSource], Callable[..., None]] = {
     ClaimsEveryError: Suite.test_an_error_about_something_else_is_no_loss,
     SeesNoLoss: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
     SeesALossEverywhere: Suite.test_what_is_there_can_be_read_again,
+    DisownsItsLines: Suite.test_a_line_may_be_of_the_source_that_has_read_it,
+    HasAnotherName: Suite.test_a_line_may_be_of_the_source_that_has_read_it,
     MissesEverything: Suite.test_what_is_to_be_read_is_present_or_named,
     SendsRowsTwice: Suite.test_what_is_gone_is_named_before_it_is_taken_back,
     ClosesOnce: Suite.test_it_can_be_closed_at_any_time,

@@ -12,7 +12,7 @@ A session:
 A start:
 
     before 1. check_options          fails before any write
-    before 3. uid, start_line, bound_to_folder
+    before 3. uid, may_be_at, start_line, bound_to_folder
                                      a restore: where each source of the plan continues
               check_readable         a rewind: can it read again what the sinks would lose? Asked
                                      again in 3.
@@ -193,6 +193,23 @@ class Source(ABC):
         An offset line of such a source alone cannot be restored.
         """
         return ""
+
+    def may_be_at(self, leg: SourceLeg, line: str) -> bool:
+        """Return whether a line may be of this source, where no uid tells it from others of its
+        format. Asks no server.
+
+        Spark knows a source by its place in the plan only. False refuses a start, or sends the line
+        elsewhere, only if another source of the job may be at it.
+
+        Args:
+            leg: the source as the plan has it now.
+            line: of a source of this format.
+        """
+        return True
+
+    def named(self, leg: SourceLeg) -> str:
+        """Return what a message calls a source without a uid, beside others of its format."""
+        return leg.name
 
     def may_have_noted(self, leg: SourceLeg, log: Path) -> bool:
         """Return whether what Spark keeps in a log may be of this source. Writes nothing.

@@ -12,6 +12,7 @@ client, which ignores them.
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -37,6 +38,7 @@ _BY_TIME = _STARTS[:2]
 _CLIENT = frozenset(key.lower() for key in KafkaOptions.keys() if key.startswith("kafka."))  # noqa: SIM118
 _SHARED = ("subscribe", "subscribePattern", "startingOffsets", "group.id", "uid")
 _IGNORED = {key.lower() for key in KafkaOptions.keys() if key not in _SHARED} - _CLIENT  # noqa: SIM118
+_TOPICS = ("subscribe", "subscribePattern", "assign")
 _LOSS = "KAFKA_DATA_LOSS"
 """The condition of Spark's errors; its SQLSTATE is that of a data exception."""
 _SPARK_S = {ours.lower(): theirs for theirs, ours in ALIASES.items()}
@@ -72,6 +74,23 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
             return False
         return True
 
+    def may_be_at(self, leg: SourceLeg, line: str) -> bool:
+        """See `Source.may_be_at`: if it reads one of the topics."""
+        return any(_reads(leg, key.topic) for key in _parsed(line))
+
+    def named(self, leg: SourceLeg) -> str:
+        """See `Source.named`: with its topics."""
+        given = (option(leg.options, name) for name in _TOPICS)
+        return f"{leg.name} ({next(filter(None, given), '')})"
+
+    def may_have_noted(self, leg: SourceLeg, log: Path) -> bool:
+        """See `Source.may_have_noted`: Spark notes where each partition began."""
+        try:
+            line = (log / "0").read_bytes().decode(errors="replace").rpartition("\n")[2]
+        except FileNotFoundError:
+            return True
+        return not self.owns(line) or self.may_be_at(leg, line)
+
     def begin_after(self, line: str) -> str:
         """See `Source.begin_after`: Spark's option takes the offsets as the line has them."""
         return f"`startingOffsets={line}`"
@@ -102,9 +121,10 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
             return None
         return SourceLossError(
             said,
-            remedy="look which records are gone. To go on without them, and without a topic or "
-            "partition that is not read any more, start the job once with the option "
-            "failOnDataLoss=false of its Kafka source.",
+            remedy="look which records are gone. If two Kafka sources of the program have "
+            "exchanged topics, give them their old ones. Otherwise, to go on without these "
+            "records, and without a topic or partition that is not read any more, start the job "
+            "once with the option failOnDataLoss=false of its Kafka source.",
         )
 
     def notify_committed(self, leg: SourceLeg, line: str) -> None:
@@ -195,6 +215,19 @@ class SparkKafkaSource(RereadsRanges[OffsetRange]):
 
 def _group(leg: SourceLeg) -> str | None:
     return option(leg.options, "group.id")
+
+
+def _reads(leg: SourceLeg, topic: str) -> bool:
+    """Return whether a source reads a topic; True if its options do not tell."""
+    subscribe, pattern, assigned = (option(leg.options, name) for name in _TOPICS)
+    try:
+        if subscribe is not None:
+            return topic in {name.strip() for name in subscribe.split(",")}
+        if pattern is not None:
+            return re.fullmatch(pattern, topic) is not None
+        return assigned is None or topic in json.loads(assigned)
+    except (ValueError, TypeError, re.error):
+        return True
 
 
 def _grows(leg: SourceLeg) -> bool:

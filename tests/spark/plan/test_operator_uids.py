@@ -4,7 +4,9 @@ refused where a lineage begins.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -146,6 +148,98 @@ def test_sources_that_have_changed_places_are_refused_with_their_old_order(
     ]
     assert -1 not in order
     assert order == sorted(order)
+
+
+def spark_s(**options: str) -> SourceLeg:
+    return SourceLeg("kafka", {"kafka.bootstrap.servers": "memory:1", **options})
+
+
+def at(*topics: str) -> str:
+    """A line of Spark's own Kafka source."""
+    return json.dumps({topic: {"0": 7} for topic in topics})
+
+
+ORDERS, PAYMENTS = spark_s(subscribe="orders"), spark_s(subscribePattern="pay.*")
+RETURNS = spark_s(assign='{"returns":[0]}')
+TOPICS = taken([ORDERS, PAYMENTS], at("orders"), at("payments"))
+
+
+@pytest.mark.parametrize(
+    ("legs", "message"),
+    [
+        ([PAYMENTS, ORDERS], r"kafka \(pay.*\) would go on where kafka \(orders\) is"),
+        ([RETURNS, ORDERS, PAYMENTS], r"kafka \(orders\) would go on where kafka \(pay.*\) is"),
+        (
+            [PAYMENTS, spark_s(Subscribe="more, orders")],
+            r"kafka \(pay.*\) would go on where kafka \(more, orders\) is",
+        ),
+    ],
+    ids=["swapped", "moved by one", "swapped, and one reads more"],
+)
+def test_two_of_spark_s_kafka_sources_are_told_apart_by_their_topics(
+    legs: list[SourceLeg], message: str
+) -> None:
+    with pytest.raises(ConfigError, match=message) as caught:
+        OperatorStates(legs, {}).check_plan(TOPICS, OPTIONS)
+    first, second = (caught.value.remedy.find(name) for name in ("orders)", "(pay.*)"))
+    assert -1 < first < second
+    OperatorStates([ORDERS, PAYMENTS], {}).check_plan(TOPICS, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("first", "second"),
+    [
+        ({"subscribe": "orders,more"}, {"subscribe": "payments"}),
+        ({"subscribe": "orders"}, {"subscribe": "payments,orders"}),
+        ({"subscribe": "other"}, {"subscribe": "payments"}),
+        ({"subscribe": "payments"}, {"subscribe": "payments"}),
+        ({"subscribePattern": "("}, {"subscribe": "payments"}),
+        ({"subscribePattern": ".*"}, {"subscribe": "orders,payments"}),
+        ({"assign": "("}, {"subscribe": "payments"}),
+        ({}, {"subscribe": "payments"}),
+    ],
+    ids=["more", "both", "another", "gone", "not known", "all", "no JSON", "nothing"],
+)
+def test_a_topic_that_comes_or_goes_is_no_change_of_places(
+    first: dict[str, str], second: dict[str, str]
+) -> None:
+    OperatorStates([spark_s(**first), spark_s(**second)], {}).check_plan(TOPICS, OPTIONS)
+
+
+def test_two_that_read_the_same_topics_are_not_told_apart() -> None:
+    legs = [spark_s(subscribe="orders", maxOffsetsPerTrigger=most) for most in ("1", "2")]
+    both = taken(legs, at("orders"), at("orders"))
+    OperatorStates([*reversed(legs)], {}).check_plan(both, OPTIONS)
+
+
+def test_without_a_topic_fewer_they_have_not_changed_places() -> None:
+    both = taken([ORDERS, PAYMENTS], at("orders", "more"), at("payments"))
+    OperatorStates([ORDERS, PAYMENTS], {}).check_plan(both, OPTIONS)
+
+
+@pytest.mark.parametrize(
+    ("legs", "lines"),
+    [
+        ([PAYMENTS, ORDERS], ["payments", "orders"]),
+        ([RETURNS, ORDERS], ["payments", "orders"]),
+        ([PAYMENTS, RETURNS], ["payments", "orders"]),
+    ],
+    ids=["swapped", "another topic first", "another topic last"],
+)
+def test_what_is_restored_goes_to_the_source_of_its_topics_and_the_rest_by_order(
+    legs: list[SourceLeg], lines: list[str]
+) -> None:
+    assert restored(TOPICS, *legs) == tuple(map(at, lines))
+
+
+def test_before_the_first_checkpoint_spark_s_own_log_tells_them_apart(tmp_path: Path) -> None:
+    for place, topic in enumerate(["orders", "payments"]):
+        (tmp_path / "sources" / str(place)).mkdir(parents=True)
+        (tmp_path / "sources" / str(place) / "0").write_text(f"\0v1\n{at(topic)}")
+    for legs in ([ORDERS, PAYMENTS], [ORDERS, RETURNS], [RETURNS, PAYMENTS]):
+        OperatorStates(legs, {}).check_logs("orders", tmp_path)
+    with pytest.raises(ConfigError, match=r"kafka \(pay.*\) would go on where kafka \(orders\)"):
+        OperatorStates([PAYMENTS, ORDERS], {}).check_logs("orders", tmp_path)
 
 
 @pytest.mark.parametrize("legs", [[NORTH, SOUTH], [NORTH, MOVED], [MOVED, SOUTH], [NORTH]])

@@ -176,14 +176,21 @@ class OperatorStates:
         """Check that no source has the place of another one: Spark knows them by it only.
 
         One that is new in its place may be the old one by another name, such as a folder that was
-        moved.
+        moved, or the old one with other topics.
         """
         states = checkpoint.sources
         for state, leg in zip(states, self._legs, strict=False):
-            if not _is_of(state, leg) and any(_is_of(other, leg) for other in states):
+            if _may_be_of(state, leg) or not any(_may_be_of(other, leg) for other in states):
+                continue
+            if not _is_of(state, leg) or any(_may_be_of(state, one) for one in self._legs):
                 raise _changed_places(
-                    checkpoint.job, _key_of(leg), _key_in(state), map(_key_in, states)
+                    checkpoint.job, _named(leg), self._named_in(state), map(self._named_in, states)
                 )
+
+    def _named_in(self, state: SourceState) -> str:
+        """Return what a message calls a source that has begun."""
+        known = next((leg for leg in self._legs if _may_be_of(state, leg)), None)
+        return _named(known) if known else _called(*_key_in(state))
 
     def check_logs(self, job: str, spark: Path) -> None:
         """Check the same of a lineage without a checkpoint, by what Spark has noted of its sources.
@@ -200,7 +207,7 @@ class OperatorStates:
         ]
         for leg, before in zip(self._legs, noted, strict=True):
             if before is not leg:
-                raise _changed_places(job, _key_of(leg), _key_of(before), map(_key_of, noted))
+                raise _changed_places(job, _named(leg), _named(before), map(_named, noted))
 
     def _noted_in(self, log: Path, leg: SourceLeg) -> SourceLeg:
         """Return the source that a log in place of `leg` is of: itself, unless of another."""
@@ -217,7 +224,8 @@ class OperatorStates:
         """Return the offset line that each source of a new lineage begins with.
 
         A source is recognised by its format and uid, not by its place in the plan; several of one
-        format without uids by their order.
+        format without uids by what their lines tell (`Source.may_be_at`), the others by their
+        order.
 
         Raises:
             ConfigError: the state has a source or function that the job does not have, and the
@@ -234,13 +242,22 @@ class OperatorStates:
             if state.entries:
                 waiting.setdefault(_key_in(state), []).append(state)
         self.check_uids({key: len(listed) for key, listed in waiting.items()})
-        lines = [
-            _source_line(found.pop(0)) if (found := waiting.get(_key_of(leg))) else None
-            for leg in self._legs
-        ]
+        lines = self._taken(waiting)
         surplus = [*_surplus_sources(waiting), *self._surplus_functions(checkpoint)]
         _check_place(checkpoint, surplus, options)
-        return tuple(lines)
+        return lines
+
+    def _taken(self, waiting: Mapping[_SourceKey, list[SourceState]]) -> tuple[str | None, ...]:
+        """Take the line of each source out of those that wait, first of those that may be its."""
+        lines: dict[int, str] = {}
+        for is_of in (_may_be_of, _is_of):
+            for place, leg in enumerate(self._legs):
+                found = waiting.get(_key_of(leg), [])
+                state = next((one for one in found if is_of(one, leg)), None)
+                if state is not None and place not in lines:
+                    found.remove(state)
+                    lines[place] = _source_line(state)
+        return tuple(lines.get(place) for place in range(len(self._legs)))
 
     def unproven(self, lines: Sequence[str | None], spark: Path | None) -> list[str]:
         """Check that what each source has read after an offset can be read again.
@@ -338,19 +355,28 @@ def _is_of(state: SourceState, leg: SourceLeg) -> bool:
     return _key_in(state) == _key_of(leg) if state.entries else state.format == leg.name
 
 
-def _changed_places(
-    job: str, now: _SourceKey, before: _SourceKey, order: Iterable[_SourceKey]
-) -> ConfigError:
+def _may_be_of(state: SourceState, leg: SourceLeg) -> bool:
+    """Return whether it may be, by what its line tells too."""
+    if not state.entries or not _is_of(state, leg):
+        return _is_of(state, leg)
+    return source_of(leg.name).may_be_at(leg, _source_line(state))
+
+
+def _changed_places(job: str, now: str, before: str, order: Iterable[str]) -> ConfigError:
     return ConfigError(
-        f"Job {job!r}: its sources have changed places: {_named(*now)} would go on where "
-        f"{_named(*before)} is. Spark knows a source only by its place, so each would read what "
-        "the other has read. No rows were written.",
-        remedy="give the sources their old order in the program: "
-        f"{', '.join(_named(*one) for one in order)}.",
+        f"Job {job!r}: its sources have changed places: {now} would go on where {before} is. Spark "
+        "knows a source only by its place, so each would read what the other has read. No rows "
+        "were written.",
+        remedy=f"give the sources their old order in the program: {', '.join(order)}.",
     )
 
 
-def _named(name: str, uid: str) -> str:
+def _named(leg: SourceLeg) -> str:
+    name, uid = _key_of(leg)
+    return _called(name, uid) if uid else source_of(name).named(leg)
+
+
+def _called(name: str, uid: str) -> str:
     return f"source {uid!r} of {name}" if uid else name
 
 

@@ -228,6 +228,13 @@ class SourceContract(SourceContractBase):
             harness.append()
         assert not nowhere.exists()
 
+    def test_a_line_may_be_of_the_source_that_has_read_it(self, harness: SourceHarness) -> None:
+        lines = [harness.append(), harness.append()]
+        assert all(harness.source.may_be_at(harness.leg, line) for line in lines)
+        named = harness.source.named(harness.leg)
+        assert named.startswith(harness.leg.name)
+        assert "\n" not in named
+
     def test_a_line_that_is_not_bound_to_a_folder_needs_no_log(
         self, harness: SourceHarness
     ) -> None:
