@@ -403,7 +403,7 @@ def test_a_savepoint_that_is_not_made_says_that_the_job_has_stopped(
         return make(maker, writer)
 
     monkeypatch.setattr(SavepointMaker, "make_stopped", unfinished)
-    with pytest.raises(SavepointError, match="Spark has not finished .* The job has stopped[.]"):
+    with pytest.raises(SavepointError, match=r"Spark has not finished .* The job has stopped[.]"):
         job.savepoints.stop(str(world.root / "saved"))
     assert not job.engine.is_active
     assert not (world.root / "saved").exists()
