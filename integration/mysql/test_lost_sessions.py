@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from contextlib import ExitStack, closing
+from contextlib import closing
 
 import pytest
 
@@ -17,6 +17,8 @@ def test_a_session_that_has_the_number_of_a_lost_one_is_left_alone(
     sql_server_in_proof: Server,
 ) -> None:
     """The server was restarted, and numbers its sessions from the beginning."""
+    sql_server_in_proof.kill()  # other tests have had sessions, perhaps thousands
+    sql_server_in_proof.restart()
     harness = MySqlHarness(sql_server_in_proof)
     sink = harness.opened()
     for _ in range(20):
@@ -26,10 +28,9 @@ def test_a_session_that_has_the_number_of_a_lost_one_is_left_alone(
     lost = writer._session
     sql_server_in_proof.kill()
     sql_server_in_proof.restart()
-    with ExitStack() as opened:
-        other = opened.enter_context(closing(harness.server.connect(harness.database)))
-        while other.thread_id() < lost.id:
-            other = opened.enter_context(closing(harness.server.connect(harness.database)))
+    while (other := harness.server.connect(harness.database)).thread_id() < lost.id:
+        other.close()
+    with closing(other):
         assert other.thread_id() == lost.id
         lost._used_s = time.monotonic()  # it is not asked for a sign of life
         writer.write(harness.batch(harness.rows([1])))
