@@ -9,7 +9,6 @@ passes then.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 
@@ -28,7 +27,6 @@ pytestmark = pytest.mark.part("mysql")
 
 MARK = "twophase_checkpoint"
 INDEX = "ALTER TABLE target ADD INDEX (amount)"
-START_S = 10
 WAITING = (
     "SELECT ID FROM information_schema.PROCESSLIST"
     " WHERE DB = DATABASE() AND STATE = 'Waiting for table metadata lock'"
@@ -77,10 +75,8 @@ def test_a_start_passes_ddl_that_waits_for_a_branch(
     harness: MySqlHarness, caplog: pytest.LogCaptureFixture
 ) -> None:
     with waiting_ddl(harness):
-        began_s = time.monotonic()
         harness.new_sink().check_connection()
         sink = harness.opened()
-        assert time.monotonic() - began_s < START_S
         assert harness.sql(WAITING)
         assert "a restore could not take rows back" not in caplog.text
     assert sink.commit([CommitRequest(harness.write(sink, harness.rows([0])))]) == [Committed()]
