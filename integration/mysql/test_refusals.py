@@ -424,11 +424,6 @@ LOGIN = {
         password=OTHER_PASSWORD,
     ),
     "tls of the account": Refusal("ALTER USER {} REQUIRE SSL", "ALTER USER {} REQUIRE NONE", "tls"),
-    "queries": Refusal(
-        "ALTER USER {} WITH MAX_QUERIES_PER_HOUR 1",
-        "ALTER USER {} WITH MAX_QUERIES_PER_HOUR 0",
-        "account's limit",
-    ),
     "rights": Refusal(
         "REVOKE ALL ON {0.name}.* FROM {0}", "GRANT ALL ON {0.name}.* TO {0}", "GRANT"
     ),
@@ -441,6 +436,11 @@ LOGIN = {
 }
 
 STATES = {
+    "queries": Refusal(
+        "ALTER USER {} WITH MAX_QUERIES_PER_HOUR 1",
+        "ALTER USER {} WITH MAX_QUERIES_PER_HOUR 0",
+        "account's limit",
+    ),
     "read-only": Refusal("SET GLOBAL read_only = 1", "SET GLOBAL read_only = 0", "primary"),
     "read-only for administrators": Refusal(
         "SET GLOBAL super_read_only = 1",

@@ -31,6 +31,7 @@ CONNECTION_LOST = frozenset({
 
 _TLS_FAILED = 2026
 _OPTION, _READ_ONLY = 1290, (1836, 1874)
+_LIMITED = 1203, 1226
 
 
 def is_tls_refused(error: BaseException) -> bool:
@@ -44,15 +45,19 @@ def is_tls_refused(error: BaseException) -> bool:
     return error.args[:1] == (_TLS_FAILED,) or (isinstance(cause, ssl.SSLError) and not hung_up)
 
 
-def is_read_only(error: BaseException) -> bool:
-    """Return whether the server takes no writes, as a replica that may be the primary later.
+def passes_by_itself(error: BaseException) -> bool:
+    """Return whether a refusal that somebody could end also ends by itself: the server takes no
+    writes, as a replica that may be the primary later, or the limit of the account is used up, as
+    by sessions of a dead driver, or for an hour.
 
     Args:
-        error: of PyMySQL. The number that MySQL has for it stands for other options too, which
-            somebody has to change.
+        error: of PyMySQL. One number of a server that takes no writes stands for other options
+            too, which somebody has to change.
     """
-    code, text = error.args[:1], str(error.args[-1:])
-    return code in [(one,) for one in _READ_ONLY] or (code == (_OPTION,) and "read-only" in text)
+    code = error.args[0] if error.args else None
+    return code in (*_READ_ONLY, *_LIMITED) or (
+        code == _OPTION and "read-only" in str(error.args[-1])
+    )
 
 
 def remedies(address: str, tls: str = "") -> Mapping[int, str]:
@@ -80,7 +85,7 @@ def remedies(address: str, tls: str = "") -> Mapping[int, str]:
             "password_env says.",
         ),
         **dict.fromkeys(
-            (1203, 1226),
+            _LIMITED,
             "raise the account's limit (ALTER USER ... WITH MAX_USER_CONNECTIONS, or the variable "
             "that the message names), or run fewer tasks.",
         ),

@@ -16,8 +16,8 @@ from twophase.sinks.common.lake.errors import brief
 from twophase.sinks.common.mysql_replies import (
     CONNECTION_LOST,
     NOT_NOW,
-    is_read_only,
     is_tls_refused,
+    passes_by_itself,
     remedies,
 )
 from twophase.sinks.common.staging.names import Owner
@@ -130,7 +130,7 @@ class DatabaseCatalog(Catalog):
                 f"The catalog {self._options.catalog_uri} is not trusted: {brief(error)}.",
                 remedy=_TLS,
             )
-        passes = _may_pass(reply) or is_read_only(of_driver)
+        passes = _may_pass(reply) or passes_by_itself(of_driver)
         kind = TargetUnreachableError if passes else self._refused
         return kind(
             f"The catalog {self._options.catalog_uri} cannot be used: {brief(error)}.",

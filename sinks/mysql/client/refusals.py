@@ -12,8 +12,8 @@ from twophase.errors import PreflightError, TargetUnreachableError
 from twophase.sinks.common.mysql_replies import (
     NOT_NOW,
     TOO_MANY_CONNECTIONS,
-    is_read_only,
     is_tls_refused,
+    passes_by_itself,
     remedies,
 )
 from twophase.sinks.mysql.client.codes import code_of, is_connection_lost
@@ -63,7 +63,7 @@ def explain(
         return refused(endpoint, what, remedy=_TLS.format(named))
     if isinstance(error, BranchesHiddenError):
         return refused(endpoint, what, remedy=_LIST)
-    if is_read_only(error):
+    if passes_by_itself(error):
         return TargetUnreachableError(what, remedy=_REMEDIES[code])
     if code in _REMEDIES:
         return refused(endpoint, what, remedy=_REMEDIES[code])

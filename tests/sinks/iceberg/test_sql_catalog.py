@@ -20,11 +20,10 @@ from twophase.sinks.iceberg import sql_catalog
 from twophase.sinks.iceberg.options import IcebergOptions
 from twophase.sinks.iceberg.sql_catalog import DatabaseCatalog
 
-READ_ONLY = 1836, 1874
-"""And 1290, if it names that option."""
-REFUSED = remedies("catalog_uri").keys() - {*READ_ONLY}
+BY_THEMSELVES = 1203, 1226, 1836, 1874
+"""And 1290, if it names that the server is read-only."""
+REFUSED = remedies("catalog_uri").keys() - {*BY_THEMSELVES}
 PASSING = (CONNECTION_LOST | NOT_NOW) - REFUSED - {CR.CR_SSL_CONNECTION_ERROR}
-PRIMARY = remedies("catalog_uri")[1290]
 TLS = "give the server a certificate for its name, and name the file of its authority in tls_ca."
 
 
@@ -40,8 +39,8 @@ def reply(*arguments: object, because: Exception | None = None) -> OperationalEr
         *((reply(code, "busy"), TargetUnreachableError, "") for code in sorted(PASSING)),
         *((reply(code, "no"), PreflightError, remedies("catalog_uri")[code]) for code in REFUSED),
         *(
-            (reply(code, "with --super-read-only"), TargetUnreachableError, PRIMARY)
-            for code in (1290, *READ_ONLY)
+            (reply(code, "read-only"), TargetUnreachableError, remedies("catalog_uri")[code])
+            for code in (1290, *BY_THEMSELVES)
         ),
         (reply("database is locked"), TargetUnreachableError, ""),
         (reply("attempt to write a readonly database"), PreflightError, ""),

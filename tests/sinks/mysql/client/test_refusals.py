@@ -52,6 +52,8 @@ def running_with(option: str) -> str:
         (1290, running_with("--super-read-only"), TargetUnreachableError),
         (1290, running_with("--secure-file-priv"), PreflightError),
         (1290, running_with("--skip-grant-tables"), PreflightError),
+        (1203, "User app already has more than 'max_user_connections'", TargetUnreachableError),
+        (1226, "User 'app' has exceeded the 'max_questions' resource", TargetUnreachableError),
         (1836, "Running in read-only mode", TargetUnreachableError),
         (1874, "InnoDB is in read only mode.", TargetUnreachableError),
         (3032, "The server is currently in offline mode", TargetUnreachableError),
