@@ -52,6 +52,11 @@ def test_every_seed_keeps_every_invariant(summary: Summary) -> None:
     assert not summary.failures, "\n\n".join(summary.failures[:10])
 
 
+def test_a_driver_does_not_take_an_observer_s_call_of_another_one_for_its_own() -> None:
+    """The tasks of both share a thread: the second did not wait for the end of its query."""
+    assert not run(Options.of(808)).violation
+
+
 @pytest.mark.parametrize("seeds", mostly_proof(SIDE_BY_SIDE_SEEDS, MORE_SIDE_BY_SIDE_SEEDS))
 def test_every_seed_keeps_every_invariant_with_its_sinks_side_by_side(seeds: range) -> None:
     options = (replace(Options.of(seed), side_by_side=True) for seed in seeds)

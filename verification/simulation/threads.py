@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Iterator, MutableMapping
+from weakref import WeakKeyDictionary
+
+from greenlet import getcurrent, greenlet  # type: ignore[import-untyped]
 
 from verification.simulation.scheduler import Process, Scheduler, Task
 
@@ -144,3 +147,21 @@ class ByProcess(MutableMapping[str, str]):
     @property
     def _mine(self) -> dict[str, str]:
         return self._of.setdefault(self._scheduler.current.process, {})
+
+
+class CallingByTask:
+    """Stands for what `twophase.events` knows of a thread, whose calls are its own: tasks share
+    one.
+    """
+
+    def __init__(self) -> None:
+        self._of: WeakKeyDictionary[greenlet, tuple[str, ...]] = WeakKeyDictionary()
+
+    @property
+    def jobs(self) -> tuple[str, ...]:
+        """The jobs that call this task back."""
+        return self._of.get(getcurrent(), ())
+
+    @jobs.setter
+    def jobs(self, jobs: tuple[str, ...]) -> None:
+        self._of[getcurrent()] = jobs

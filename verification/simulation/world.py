@@ -30,7 +30,7 @@ from verification.simulation.server import Hooks, Server
 from verification.simulation.spark import Input, context_of
 from verification.simulation.statements import Statements
 from verification.simulation.telling import Telling
-from verification.simulation.threads import ByProcess, Condition, Event, Lock
+from verification.simulation.threads import ByProcess, CallingByTask, Condition, Event, Lock
 
 MAX_STEPS = 60_000
 _BACKUP = "/data/backup"
@@ -189,6 +189,7 @@ class World:
         replaced: dict[str, Any] = {
             **{f"{module}.threading": self._threading() for module in _WITH_THREADS},
             "twophase.engine.engine._claimed": ByProcess(self.scheduler),
+            "twophase.events._calling": CallingByTask(),
             "twophase.state.files.storage.os": self.files,
             "twophase.state.files.storage.Path": self.path,
             "twophase.state.files.storage.secrets": secrets,
