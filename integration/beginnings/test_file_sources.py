@@ -2,98 +2,29 @@
 
 from __future__ import annotations
 
-import json
 import os
 import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql import SparkSession
 
 from harness.beginning_world import refused
-from harness.folder_sink import FolderSink, FolderTarget, OpenFolderSink
+from harness.folder_sink import OpenFolderSink
 from harness.savepoint_world import restoring
+from integration.beginnings.files_driver import FilesJob, once_each
 from twophase.errors import ConfigError, DeclinedError, ReplayLostError, SourceLossError
-from twophase.internals.clock import SystemClock
-from twophase.operations.savepoint.make import SavepointMaker
 from twophase.spark.batch import batch
 from twophase.spark.folder.planned_reads import check_present, check_undecided
-from twophase.spark.job.stream_writer import write_stream
 from twophase.testing.services.spark_start import spark_environment
 
 pytestmark = [pytest.mark.spark, pytest.mark.part("runtime")]
 
-_FIRST_FILE_S = 1_700_000_000
 _ROOT = Path(__file__).parents[2]
-
-
-class FilesJob:
-    """A job that reads folders of files and unites them.
-
-    Attributes:
-        inputs: the names of the folders, in the order of the program.
-        files: what is read of each.
-        kind: the class of the open sink.
-        options: of the source.
-        transform: makes the rows of what is read.
-    """
-
-    def __init__(self, spark: SparkSession, root: Path) -> None:
-        self.root = root
-        self.inputs: tuple[str, ...] = ("input",)
-        self.files = ""
-        self.kind = OpenFolderSink
-        self.options: dict[str, str] = {}
-        self.transform: Callable[[DataFrame], DataFrame] = lambda rows: rows
-        self._spark = spark
-        self._next = 0
-
-    def add(self, folder: str = "input") -> Path:
-        """Add a file of ten numbers; files are read in the order in which they are added."""
-        place = self.root / folder
-        place.mkdir(exist_ok=True)
-        text = "".join(
-            json.dumps({"id": number}) + "\n" for number in range(self._next, self._next + 10)
-        )
-        temporary = self.root / ".temporary"
-        temporary.write_text(text)
-        os.utime(temporary, (_FIRST_FILE_S + self._next,) * 2)
-        self._next += 10
-        return temporary.rename(place / f"{self._next:05d}.json")
-
-    def run(self, folder: str = "job", **options: object) -> None:
-        """Process what is there, and end."""
-        given = {
-            "checkpointLocation": str(self.root / folder),
-            "restart.strategy": "none",
-            **options,
-        }
-        writer = write_stream(self.transform(self._frame()), name="orders")
-        writer.sink("facts", FolderSink(self.root / "facts", self.kind)).options(**given)
-        writer.trigger(availableNow=True).start().await_termination(120)
-
-    def _frame(self) -> DataFrame:
-        reader = self._spark.readStream.schema("id long").option("maxFilesPerTrigger", 1)
-        reader = reader.options(**self.options)
-        first, *others = (reader.json(str(self.root / name / self.files)) for name in self.inputs)
-        for other in others:
-            first = first.union(other)
-        return first
-
-    def save(self, name: str = "saved", folder: str = "job") -> Path:
-        """Make a savepoint of the stopped job."""
-        path = self.root / name
-        maker = SavepointMaker("orders", self.root / folder, SystemClock())
-        maker.make(str(path), still_waiting=lambda: False)
-        return path
-
-    def ids(self) -> list[int]:
-        return sorted(row["id"] for row in FolderTarget(self.root / "facts").rows())
 
 
 @pytest.fixture
@@ -265,12 +196,6 @@ def test_a_file_may_be_left_out_where_the_source_ignores_missing_files(job: File
     job.kind, job.options = OpenFolderSink, {"ignoreMissingFiles": "true"}
     job.run()
     assert job.ids() == [*range(10, 20)]
-
-
-def once_each(rows: DataFrame) -> DataFrame:
-    """The rows without those whose id has come within the watermark."""
-    timed = rows.selectExpr("id", "timestamp_seconds(id + 1) as at")
-    return timed.withWatermark("at", "1 hour").dropDuplicatesWithinWatermark(["id"]).select("id")
 
 
 def test_state_is_not_rebuilt_without_a_file_that_is_gone(job: FilesJob) -> None:
