@@ -8,6 +8,7 @@ import os
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -30,15 +31,11 @@ ROOT = Path(__file__).parents[2]
 _groups = itertools.count()
 
 
-def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost(
-    topics: Topics, tmp_path: Path
-) -> None:
-    topic, group = topics.create(2), f"contract-{next(_groups)}"
-    command = ["-m", "integration.kafka.spark_kafka_driver"]
-    command += [topics.servers, topic, group, str(tmp_path)]
+def answered(driver: str, *arguments: str) -> dict[str, Any]:
+    """Run a driver with Spark's connector in a process of its own; return what it prints."""
     environment = spark_environment({"spark.jars": peer_jars()}) | {"PYTHONPATH": str(ROOT)}
     done = subprocess.run(
-        [sys.executable, *command],
+        [sys.executable, "-m", f"integration.kafka.{driver}", *arguments],
         cwd=ROOT,
         env=os.environ | environment,
         capture_output=True,
@@ -47,7 +44,15 @@ def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    said = json.loads(done.stdout.splitlines()[-1])
+    said: dict[str, Any] = json.loads(done.stdout.splitlines()[-1])
+    return said
+
+
+def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost(
+    topics: Topics, tmp_path: Path
+) -> None:
+    topic, group = topics.create(2), f"contract-{next(_groups)}"
+    said = answered("spark_kafka_driver", topics.servers, topic, group, str(tmp_path))
     assert said["lag"] == 0
     began = {noted_line(path) for path in tmp_path.glob("job/spark/*/sources/0/0")}
     assert f'{{"{topic}":{{"0":0,"1":0}}}}' in began
@@ -72,3 +77,17 @@ def test_a_job_over_spark_s_kafka_source_commits_its_group_and_says_what_is_lost
         gone = [*range(100, 120)] if name == "assign" else []
         lost = range(20, 30) if name == "expired" else ()
         assert found["ids"] == sorted(one for one in (*read, *gone) if one not in lost)
+
+
+def test_two_sources_that_change_places_are_refused_with_their_topics(
+    topics: Topics, tmp_path: Path
+) -> None:
+    """In their old order the job goes on, and it does with one topic more."""
+    topic, other = topics.create(1), topics.create(1)
+    found = answered("spark_kafka_places_driver", topics.servers, topic, other, str(tmp_path))
+    first, swapped, again, more = found["said"]
+    assert (first, again, more) == ("", "", "")
+    assert f"kafka ({other}) would go on where kafka ({topic}) is" in swapped
+    assert f"their old order in the program: kafka ({topic}), kafka ({other})." in swapped
+    assert swapped.startswith("ConfigError")
+    assert found["ids"] == sorted([*range(40), *range(10, 20), *range(30, 40)])
